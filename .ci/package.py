@@ -42,8 +42,8 @@ EXTRAS = {
 CHECKS = (
     "--version",
     "doctor",
-    "devices gtx1080",
-    "model vgg_a --device gtx1080 --batch 1..4 -o r",
+    "doctor --card gtx1080",
+    "diagnose vgg_a --card gtx1080 --batch 1..4 -o r",
     "report r",
 )
 

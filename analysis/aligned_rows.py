@@ -25,8 +25,8 @@ from ..profiling.attribution.kernel_names import family
 from ..profiling.attribution.placement import OPERATOR_SEPARATOR
 from .decompose.terms import KERNELS
 
-# columns of kernel times that align
-KEYS = (
+# columns of kernel times by which rows of two recordings are one
+ALIGNMENT_COLUMNS = (
     "layer",
     "phase",
     "op",
@@ -80,8 +80,8 @@ def align(tables: Sequence[pd.DataFrame], by_layer: bool) -> list[pd.DataFrame]:
     """Put the labels of rows into the column `layer` of each recording's kernel times, and their
     phase into `phase`.
 
-    The tables are of one batch size, with as many of `KEYS` as are known. With `by_layer` a row is
-    a layer, where all recordings have it.
+    The tables are of one batch size, with as many of `ALIGNMENT_COLUMNS` as are known. With
+    `by_layer` a row is a layer, where all recordings have it.
     """
     works = [_works(table) for table in tables]
     sides = [_groups(of_side) for of_side in works]
@@ -167,7 +167,9 @@ def _own_label(by_layer: bool) -> _Level:
 
 def _works(table: pd.DataFrame) -> list[_Work | None]:
     """The group of each row; None for idle time and communication."""
-    columns = [table[key].tolist() if key in table else [None] * len(table) for key in KEYS]
+    columns = [
+        table[key].tolist() if key in table else [None] * len(table) for key in ALIGNMENT_COLUMNS
+    ]
     texts = ([value if isinstance(value, str) else None for value in column] for column in columns)
     is_work = (table["kind"] == KERNELS).tolist()
     return [

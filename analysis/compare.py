@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 from ..base.errors import CurvescopeError
+from ..base.grouping import COMPARE_BY
 from ..profiling.attribution.kernel_names import ALGORITHMS, family, short_name
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware
 from ..profiling.recording.store import RECORDING, STEP, TOGETHER
@@ -37,7 +38,7 @@ from .decompose.statistics import FASTER_HALF, LEVEL, Estimate, Floats, estimate
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, main_kernels
 from .side import Side, side
 
-LAYER, OPERATOR, FAMILY, KERNEL = BY = ("layer", "operator", "family", "kernel")
+LAYER, OPERATOR, FAMILY, KERNEL = COMPARE_BY
 _Place = tuple[object, ...]
 _STEM = re.compile(r"[<\d]")  # before the parameters in a kernel's name
 # Devices reach different shares of their peaks: within this factor of a ratio of roofs a speed-up
@@ -93,7 +94,7 @@ class Comparison:
     sides: tuple[Side, ...]  # the recordings, the base first
     steps: tuple[ComparedLine, ...]  # a line per common batch size
     batch: int | None  # batch size of the rows; None if the profiles name none
-    by: str  # layer, operator, family or kernel
+    by: str  # layer, op, family or kernel
     rows: tuple[ComparedLine, ...]  # rows, largest change first
     # layers, each in all blocks of its kind, largest change first; empty if none is common
     layers: tuple[ComparedLine, ...]
@@ -226,7 +227,7 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     profiled = [b for b in common if all(b in batches for batches in worked)]
     if batch is not None and batch not in common:
         raise CurvescopeError(
-            f"--batch {batch} is not in every recording; common are {', '.join(map(str, common))}."
+            f"Batch {batch} is not in every recording; common are {', '.join(map(str, common))}."
         )
     chosen = batch if batch is not None else (profiled[-1] if profiled else None)
     by = by or _common_rows(sides)

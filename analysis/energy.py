@@ -32,7 +32,7 @@ class PowerSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyDiagnosis:
-    """What `curvescope energy` shows."""
+    """What `explain --of energy` shows."""
 
     curve: Curve  # curve of energy; its fields in ms hold joules
     times: Curve  # curve of time of the same steps
@@ -71,7 +71,8 @@ def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
     if measured.empty:
         why = (
             source.get("missing")
-            or "its visits were too short for the source; record it with `curvescope energy`"
+            or "its visits were too short for the source; record it with `curvescope diagnose --of "
+            "energy`"
         )
         raise CurvescopeError(f"{recording.path} has no energy of steps: {why}.")
     # a curve divides by 10⁶: from ns to ms, from µJ to J

@@ -38,7 +38,7 @@ _ROUNDED = 1 + 1e-9  # a limit that is a measured peak holds it
 _NO_PEAKS = (
     "has no allocations of a step: it was recorded before they were, as a CUDA graph, or by a "
     "profiler without them (torch.profiler: profile_memory=True). Record it with "
-    "`curvescope memory`"
+    "`curvescope diagnose --of memory`"
 )
 
 
@@ -99,7 +99,7 @@ class LargestBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryDiagnosis:
-    """What `curvescope memory` shows."""
+    """What `explain --of memory` shows."""
 
     curve: Curve  # curve of memory; its fields in ms hold MB
     peaks: tuple[Peak, ...]  # the peak of each batch size

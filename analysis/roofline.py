@@ -29,7 +29,8 @@ from .decompose.terms import IDLE, work_label
 from .decompose.warm_up import judge_steps
 from .likely_bounds import LikelyPoint, likely_point, plain_rows
 
-KEYS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}
+# columns whose values name a point, by the choice of `--by`
+POINT_COLUMNS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}
 MEASURED, DIRECT, COMPULSORY = "measured", "direct algorithm", "compulsory"
 UNKNOWN_BOUND, NEITHER = "unknown", "neither"
 # A point that reaches half of the roof above it is called bound by that roof; below that, something
@@ -137,7 +138,7 @@ def roofline(
         )
     per = n_steps or 1
     points, without, without_ms = [], [], 0.0
-    for label, group in _groups(rows, KEYS[by]):
+    for label, group in _groups(rows, POINT_COLUMNS[by]):
         counted = [row for row in group if row.flops is not None or row.flops_executed is not None]
         group_ms = math.fsum(row.exclusive_ms for row in group)
         if not counted:

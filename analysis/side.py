@@ -14,7 +14,7 @@ from ..profiling.attribution.kernel_precision import kernel_precision
 from ..profiling.hardware.limits import Hardware, hardware_of
 from ..profiling.recording.disturbed import with_set_aside
 from ..profiling.recording.store import STEP, TOGETHER, Recording, is_modelled, unit_of
-from .aligned_rows import KEYS
+from .aligned_rows import ALIGNMENT_COLUMNS
 from .causes.context import mean_clock
 from .decompose.curve import UNKNOWN as NO_BATCH
 from .decompose.curve import Curve, cost_curve
@@ -50,7 +50,7 @@ def recorded_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
     are aligned.
     """
     steps = judge_steps(recording, steps)
-    times = step_times(recording, steps, KEYS, (), by_instance=True).table
+    times = step_times(recording, steps, ALIGNMENT_COLUMNS, (), by_instance=True).table
     return side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
 
 

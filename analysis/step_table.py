@@ -71,7 +71,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableDocument:
-    """Step times of several recordings: `table`, `sweep`, and `diagnose` over two axes."""
+    """Step times of several recordings: `compare --steps` and `sweep`."""
 
     times: Sequence[Cell]  # one per recording and batch size
 

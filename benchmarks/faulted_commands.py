@@ -113,7 +113,9 @@ class Tried:
 _STEPS = rows_in("new")
 COMMANDS = {
     "record": Tried(["record", *_NEW, *_PROGRAM], "ranges", ranges_in),
-    "recover": Tried(["recover", "store/cut"], "ranges", lambda folder: ranges_in(folder, "cut")),
+    "explain cut": Tried(
+        ["explain", "store/cut"], "ranges", lambda folder: ranges_in(folder, "cut")
+    ),
     "diagnose": Tried(
         ["diagnose", *_NET, *_QUICK, "--experiments", "1s", "--probe", "0", *_NEW], "steps", _STEPS
     ),
@@ -122,28 +124,34 @@ COMMANDS = {
         "steps", rows_in("measured"),
     ),
     "sweep": Tried(["sweep", *_NET, *_QUICK, *_NEW], "steps", _STEPS),
-    "scale": Tried(["scale", *_TRAINED, "--devices", "1,2", "--quick", *_NEW], "steps", _STEPS),
+    "scale measure": Tried(
+        ["scale", "measure", *_TRAINED, "--devices", "1,2", "--quick", *_NEW], "steps", _STEPS
+    ),
     "bench": Tried(
         ["bench", "gemm", "--axis", "n=4,8", "--device", "cpu", "--time-limit", "0.2", *_NEW],
         "steps", _STEPS,
     ),
-    "memory": Tried(["memory", *_NET, "--batch", "1,2", *_NEW], "steps", _STEPS),
-    "energy": Tried(["energy", *_NET, *_QUICK, *_NEW], "steps", _STEPS),
-    "model": Tried(["model", "vgg_a", "--device", "gtx1080", "--batch", "1..8", *_NEW]),
+    "diagnose --of memory": Tried(
+        ["diagnose", "--of", "memory", *_NET, "--batch", "1,2", *_NEW], "steps", _STEPS
+    ),
+    "diagnose --of energy": Tried(
+        ["diagnose", "--of", "energy", *_NET, *_QUICK, *_NEW], "steps", _STEPS
+    ),
+    "diagnose --card": Tried(["diagnose", "vgg_a", "--card", "gtx1080", "--batch", "1..8", *_NEW]),
     "import": Tried(["import", str(PROFILE), *_NEW]),
     "report": Tried(["report", "store/model", "-o", "store/new.html"]),
     "export": Tried(["export", "store/model", "--parquet", *_NEW]),
-    "apply": Tried(["apply", str(EXAMPLE), "--", "true"]),
+    "explain --as-env": Tried(["explain", str(EXAMPLE), "--as-env"]),
     "explain": Tried(["explain", "store/model"]),
     "breakdown": Tried(["breakdown", "store/model"]),
     "compare": Tried(["compare", "store/model", "store/model"]),
     "roofline": Tried(["roofline", "store/model"]),
-    "ranks": Tried(["ranks", "store/model", "store/model"]),
+    "scale read": Tried(["scale", "read", "store/model", "store/model"]),
     "runs": Tried(["runs", "store"]),
-    "table": Tried(["table", "store/model"]),
+    "compare --steps": Tried(["compare", "--steps", "store/model"]),
     "mcp": Tried(["mcp"], given=ASK + "\n"),
 }  # fmt: skip
-CHANGES = ("recover", "confirm")  # a recording that was there before
+CHANGES = ("explain cut", "confirm")  # a recording that was there before
 
 
 @cache
@@ -154,7 +162,7 @@ def template() -> Path:
     (made / "net.py").write_text(NET)
     (made / "ranges.py").write_text(RANGES)
     for arguments in (
-        ["model", "vgg_a", "--device", "gtx1080", "--batch", "1..4", "-o", "store/model"],
+        ["diagnose", "vgg_a", "--card", "gtx1080", "--batch", "1..4", "-o", "store/model"],
         ["diagnose", *_NET, *_QUICK, "--experiments", "0", "--probe", "0", "-o", "store/measured"],
     ):
         subprocess.run([*CLI, *arguments], cwd=made, check=True, capture_output=True)

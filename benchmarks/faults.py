@@ -345,12 +345,16 @@ def together(folder: Path, command: str, _: random.Random) -> Outcome:
 
 
 _PACKAGES = ("torch", "cupy", "pynvml")
-_WRITING = ("record", "recover", "diagnose", "confirm", "sweep", "bench", "import", "report")
+_WRITING = ("record", "explain cut", "diagnose", "confirm", "sweep", "bench", "import", "report")
 _ALL = tuple(COMMANDS)
-_ASKED = ("record", "diagnose", "confirm", "sweep", "scale", "bench", "memory", "import")
+_ASKED = (
+    *("record", "diagnose", "confirm", "sweep", "scale measure", "bench", "diagnose --of memory"),
+    "import",
+)
 FAULTS = (
-    Fault("kill", "SIGKILL to all processes", (*_WRITING, "scale", "memory"), 100, signalled(signal.SIGKILL)),
-    Fault("kill-alone", "SIGKILL to the command alone", ("record", "recover", "diagnose", "sweep"), 50,
+    Fault("kill", "SIGKILL to all processes", (*_WRITING, "scale measure", "diagnose --of memory"),
+          100, signalled(signal.SIGKILL)),
+    Fault("kill-alone", "SIGKILL to the command alone", ("record", "explain cut", "diagnose", "sweep"), 50,
           signalled(signal.SIGKILL, alone=True)),
     Fault("term", "SIGTERM to all processes", _ASKED, 50, signalled(signal.SIGTERM)),
     Fault("term-alone", "SIGTERM to the command alone", ("record", "diagnose"), 50,
@@ -358,14 +362,15 @@ FAULTS = (
     Fault("hup", "SIGHUP to all processes", ("record", "diagnose", "sweep"), 50, signalled(signal.SIGHUP)),
     Fault("interrupt", "SIGINT to all processes", _ASKED, 50, signalled(signal.SIGINT)),
     Fault("disk", "no file grows past 0 to 4 kB", _ALL, 4, full_disk),
-    Fault("small-disk", "a file system of 16 kB", ("record", "import", "sweep", "diagnose", "model"), 2, on_small_disk),
+    Fault("small-disk", "a file system of 16 kB", ("record", "import", "sweep", "diagnose", "diagnose --card"), 2,
+          on_small_disk),
     Fault("read-only", "the store is read-only", _ALL, 1, read_only),
     Fault("home", "no home folder", _ALL, 1, no_home),
     Fault("memory", "an address space of 0.3 to 4 GB", _ALL, 10, little_memory),
     Fault("clock", "the wall clock jumps by up to a day", _ALL, 1, stepping_clock),
     Fault("missing", "torch, cupy or pynvml missing", _ALL, 4, without(*_PACKAGES, half=False)),
     Fault("half", "the same, half installed", _ALL, 4, without(*_PACKAGES, half=True)),
-    Fault("ten", "ten at once in one store", ("record", "import", "model"), 2, together),
+    Fault("ten", "ten at once in one store", ("record", "import", "diagnose --card"), 2, together),
 )  # fmt: skip
 SIGNALS = ("kill", "kill-alone", "term", "term-alone", "hup", "interrupt")
 FULL = sum(fault.trials * len(fault.commands) for fault in FAULTS)
@@ -373,7 +378,11 @@ FULL = sum(fault.trials * len(fault.commands) for fault in FAULTS)
 
 def hashes(store: Path, command: str) -> dict[str, str]:
     """Every file of the store, but for those that the command may write."""
-    written = ("new", ".new", *({"recover": ("cut",), "confirm": ("measured",)}.get(command, ())))
+    written = (
+        "new",
+        ".new",
+        *({"explain cut": ("cut",), "confirm": ("measured",)}.get(command, ())),
+    )
     return {
         str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(store.rglob("*"))
@@ -424,7 +433,7 @@ def _count(outcome: Outcome, command: str, folder: Path, there: int) -> None:
         outcome.before = ranges_done(folder, outcome.killed_ns)
         if not (folder / "store" / "new").exists():
             outcome.before = None  # nothing was run
-    elif command == "recover":
+    elif command == "explain cut":
         outcome.before = cut_ranges()
     else:
         outcome.before = max(outcome.before or 0, there)

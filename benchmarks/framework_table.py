@@ -37,7 +37,7 @@ import pandas as pd
 from curvescope.analysis.change import Change
 from curvescope.analysis.compare import compare
 from curvescope.analysis.decompose.marked import step_times
-from curvescope.analysis.side import KEYS, Side, side
+from curvescope.analysis.side import ALIGNMENT_COLUMNS, Side, side
 from curvescope.base.numbers import number
 from curvescope.profiling.recording.store import TOGETHER, Recording, open_recording
 from curvescope.profiling.workload.framework_step import FrameworkStep
@@ -150,7 +150,7 @@ def pooled_side(name: str, recordings: Sequence[Recording]) -> Side:
     steps, kernels, processes, first_step = [], [], 0, 0
     for recording in recordings:
         own = recording.frame("steps")
-        times = step_times(recording, own, KEYS, (), by_instance=True).table
+        times = step_times(recording, own, ALIGNMENT_COLUMNS, (), by_instance=True).table
         rounds = recording.meta[TOGETHER]["rounds_of_process"]
         process = own["round"] // rounds + processes
         steps.append(own.assign(round=process, step=own["step"] + first_step))

@@ -43,14 +43,14 @@ TWICE = (
     "breakdown --by layer",
     "breakdown --by kernel",
     "roofline",
-    "table",
+    "compare --steps",
     "compare @",
     "runs",
 )
 # Options of commands on every recording, which is @ again; those of TWICE as text and as JSON.
 EACH = [*TWICE, *(f"{line} --json" for line in (*TWICE, "explain --of energy", "explain --pair 8,16", "explain --at 8",
-        "explain --curvature linear", "breakdown --batch 2", "breakdown --by phase", "breakdown --by op",
-        "roofline --by layer")), "explain --all", "breakdown --by kernel --all", "table --format csv", "export --csv",
+        "explain --curvature linear", "breakdown --at 2", "breakdown --by phase", "breakdown --by op",
+        "roofline --by layer")), "explain --all", "breakdown --by kernel --all", "compare --steps --format csv", "export --csv",
         "export --perfetto", "export --parquet", "report"]  # fmt: skip
 SIDES, NETWORKS = (
     "planted/algorithm_switch planted/throttling",
@@ -61,10 +61,12 @@ BATCHES = "--batch 32,128,512 " + " ".join(
     f"profiles/parttrans_bs{batch}.pt.trace.json.gz" for batch in (32, 128, 512)
 )
 SEVERAL = (f"compare {SIDES}", f"compare {SIDES} --fail-over 5%", f"compare {SIDES} --by kernel", f"compare {NETWORKS}",
-           f"compare {SIDES} planted/more_calls", f"table {NETWORKS} --published", "table planted", "runs planted",
-           "ranks ranks", "ranks ranks --explain node:1", "ranks ranks --explain 3 --against 8-11", "explain scaling",
-           "ranks scaling/devices4", "scale --resume scaling", "networks", "devices", "devices gtx1080",
-           "explain missing", "devices mi300x", f"explain {KINETO}", "explain profiles/served.json --mode prefill",
+           f"compare {SIDES} planted/more_calls", f"compare --steps {NETWORKS} --published", "compare --steps planted", "runs planted",
+           "scale read ranks", "scale read ranks --explain node:1",
+           "scale read ranks --explain 3 --against 8-11", "explain scaling",
+           "scale read scaling/devices4", "scale measure --resume scaling", "doctor --list networks",
+           "doctor --list devices", "doctor --card gtx1080",
+           "explain missing", "doctor --card mi300x", f"explain {KINETO}", "explain profiles/served.json --mode prefill",
            "explain planted/throttling --curvature throughput", f"import {KINETO} -o whole --steps whole",
            f"import {SGLANG}decode.json.gz -o captured --capture {SGLANG}capture_bs32.json.gz")  # fmt: skip
 # Command lines by the folder that they go to, whose name is also that of the recording that they
@@ -73,10 +75,9 @@ FURTHER = {
     "imported/sweep": [f"import --as sweep {BATCHES} -o imported/sweep"],
     "imported/times": ["import --table times.csv -o imported/times", "explain imported/times --problem AlexNet",
                        "explain imported/times --noise 5% --json"],
-    "imported/modelled": ["model vgg_a --device gtx1080 --batch 16..128 -o imported/modelled --json"],
-    "several": [*SEVERAL, *(f"{line} --json" for line in SEVERAL if not line.startswith("import")), "completion bash",
-                "completion zsh", "completion fish", "--help", "--version", "explain scaling --all",
-                "ranks ranks --all", "report planted/tested planted/throttling", "roofline recordings/googlenet --csv"],
+    "imported/modelled": ["diagnose vgg_a --card gtx1080 --batch 16..128 -o imported/modelled --json"],
+    "several": [*SEVERAL, *(f"{line} --json" for line in SEVERAL if not line.startswith("import")), "--help", "--version", "explain scaling --all",
+                "scale read ranks --all", "report planted/tested planted/throttling", "roofline recordings/googlenet --csv"],
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ PRELOADED = (
     "curvescope.cli",
     *(
         f"curvescope.commands.{name}"
-        for name in ("record", "sweep", "import_", "report", "table", "diagnose")
+        for name in ("record", "sweep", "import_", "report", "compare", "diagnose")
     ),
     "curvescope.commands.bench",
     "curvescope.experiments.confirming",

@@ -8,11 +8,12 @@ its document. `agent_limits` says what may be read, and bounds the answers.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .agent_calls import LONGEST_S, Turns, ask_command
 from .agent_limits import MOST_ROWS, Roots, bounded, shown
 from .base.errors import BackendMissingError, CurvescopeError
+from .base.grouping import BreakdownBy, CompareBy, RooflineBy
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -86,12 +87,12 @@ def make_server(
     @server.tool()
     async def breakdown(
         recording: str,
-        by: Literal["layer", "kernel", "phase", "op"] = "layer",
+        by: BreakdownBy = "layer",
         batch: int | None = None,
         rows: int = 15,
     ) -> dict[str, Any]:
-        """Split the time of a step by layer, kernel, phase or operator; the rows add up to the
-        step.
+        """Split the time of a step by layer, kernel, phase, operator or source line; the rows add
+        up to the step.
         """
         document = await document_of("breakdown", f"--by={by}", *_batch(batch), paths=(recording,))
         for row in document["rows"]:
@@ -108,7 +109,7 @@ def make_server(
     async def compare(
         base: str,
         other: str,
-        by: Literal["layer", "family", "kernel"] | None = None,
+        by: CompareBy | None = None,
         batch: int | None = None,
         rows: int = 15,
     ) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def make_server(
     @server.tool()
     async def roofline(
         recording: str,
-        by: Literal["kernel", "layer", "phase"] = "kernel",
+        by: RooflineBy = "kernel",
         batch: int | None = None,
         rows: int = 15,
     ) -> dict[str, Any]:
@@ -211,7 +212,7 @@ def _remedy(remedy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _batch(batch: int | None) -> tuple[str, ...]:
-    return () if batch is None else (f"--batch={batch}",)
+    return () if batch is None else (f"--at={batch}",)
 
 
 def _kept(document: Mapping[str, Any], rows: int) -> dict[str, Any]:

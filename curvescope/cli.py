@@ -26,16 +26,9 @@ JOBS = {
     "measure": (
         Command("diagnose", "measure a network over batch sizes and explain its cost curve"),
         Command(
-            "energy", "measure a network over batch sizes and test its energy per step and sample"
-        ),
-        Command(
-            "memory",
-            "find what makes the peak memory of a step, and the largest batch size that fits",
-        ),
-        Command(
             "sweep", "measure several networks, modes and precisions, each visit in its own process"
         ),
-        Command("scale", "multi-GPU scaling efficiency, and where the lost time goes"),
+        Command("scale", "scaling over many GPUs: efficiency, stragglers, where lost time goes"),
         Command(
             "bench",
             "benchmark single operators and the device: GEMM, convolution, memory, latency, launch",
@@ -43,25 +36,18 @@ JOBS = {
         Command(
             "record", "run a command and record the GPU work and NVTX ranges of all its processes"
         ),
-        Command("recover", "complete a recording after a kill of `record`, or on a full disk"),
         Command("step", "run steps of a network in NVTX ranges, for an external profiler"),
     ),
-    "predict": (Command("model", "predict the cost curve of a network on a GPU that is not here"),),
     "explain what was measured": (
         Command("explain", "explain the anomalies of a recording"),
         Command("breakdown", "time of a step by layer, kernel, phase or operator"),
         Command(
             "compare",
-            "compare recordings with the first by layer or kernel, and check for regressions",
+            "compare recordings by layer, kernel or step time, and check for regressions",
         ),
         Command(
             "roofline", "arithmetic intensity and achieved rates under the roofs of the device"
         ),
-        Command(
-            "table",
-            "recordings side by side: step times by batch size, network, framework and device",
-        ),
-        Command("ranks", "stragglers, balance and waiting over the recordings of many ranks"),
         Command("report", "write recordings as one HTML page that needs no network"),
         Command("runs", "list recordings"),
     ),
@@ -75,10 +61,6 @@ JOBS = {
             "measure memory traffic and executed FLOPs of a recording's kernels by hardware "
             "counters",
         ),
-        Command(
-            "apply",
-            "run a program with a recording's measured remedies that the environment can set",
-        ),
     ),
     "work with other tools": (
         Command("import", "turn a profile of another profiler into a recording"),
@@ -90,31 +72,29 @@ JOBS = {
     ),
     "see what is here": (
         Command(
-            "doctor", "list what is available on this machine, what is missing, and how to get it"
+            "doctor", "list what is here, what is missing and how to get it; networks and GPUs"
         ),
-        Command("devices", "list the GPUs that the cost model knows, each number with its source"),
-        Command("networks", "list the networks with their parameters, FLOPs and activations"),
-        Command("completion", "print a completion script for bash, zsh or fish"),
     ),
 }
-# Commands that few need, or that other commands name: the help lists them without a line of their
-# own.
-SELDOM = (
-    "energy",
-    "scale",
-    "ranks",
-    "apply",
-    "recover",
-    "step",
-    "devices",
-    "networks",
-    "completion",
-)
+# Words that are no command, and what to type instead.
+INSTEAD = {
+    "apply": "explain RUN --as-env",
+    "completion": "COMMAND --help",
+    "devices": "doctor --list devices",
+    "energy": "diagnose NETWORK --of energy",
+    "memory": "diagnose NETWORK --of memory",
+    "model": "diagnose NETWORK --card GPU",
+    "networks": "doctor --list networks",
+    "ranks": "scale read FOLDERS",
+    "recover": "explain RUN",
+    "table": "compare --steps RUNS",
+}
 # What runs a program, e.g. as it reads /proc.
 ON_LINUX = {
     command.name for job in ("measure", "find out more about a recording") for command in JOBS[job]
 }
 COMMANDS = {command.name: command for commands in JOBS.values() for command in commands}
+_READ_RANKS = ["scale", "read"]
 READING = {"import", "export", *(command.name for command in JOBS["explain what was measured"])}
 
 EXIT_BAD_INPUT = 2
@@ -130,11 +110,7 @@ class _Parser(Parser):
     """
 
     def format_help(self) -> str:
-        jobs = {
-            job: [command for command in commands if command.name not in SELDOM]
-            for job, commands in JOBS.items()
-        }
-        width = max(len(command.name) for commands in jobs.values() for command in commands)
+        width = max(map(len, COMMANDS))
         room = min(shutil.get_terminal_size().columns, 100)
 
         def line(command: Command) -> str:
@@ -149,11 +125,8 @@ class _Parser(Parser):
                 "",
                 *(
                     "\n".join([f"{job}:", *map(line, commands), ""])
-                    for job, commands in jobs.items()
+                    for job, commands in JOBS.items()
                 ),
-                "more commands:",
-                textwrap.fill(", ".join(SELDOM), room, initial_indent="  ", subsequent_indent="  "),
-                "",
                 "options:",
                 "  -h, --help  this text; `curvescope COMMAND --help` for a command's options",
                 "  --version   the version",
@@ -227,6 +200,10 @@ def _interrupt_soon() -> None:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and (instead := INSTEAD.get(arguments[0])):
+        said = f"There is no command {arguments[0]}: type `curvescope {instead}`."
+        print(_wrapped(said), file=sys.stderr)
+        return EXIT_BAD_INPUT
     front = _Parser(prog="curvescope")
     front.add_argument("--version", action="version", version=f"curvescope {__version__}")
     front.add_argument("command", nargs="?", choices=sorted(COMMANDS), metavar="COMMAND")
@@ -235,13 +212,14 @@ def _main(argv: Sequence[str] | None) -> int:
         front.print_help(sys.stderr)
         return EXIT_BAD_INPUT
 
-    if argv is None and chosen.command in READING:
+    if argv is None and (chosen.command in READING or arguments[:2] == _READ_RANKS):
         _read_sooner()
     try:
         _check_address_space()
         parser, run = COMMANDS[chosen.command].build()
         options = parser.parse_args(arguments[1:])
-        _refuse_elsewhere(chosen.command)
+        if arguments[:2] != _READ_RANKS and not getattr(options, "card", None):
+            _refuse_elsewhere(chosen.command)
         return run(options)
     except CurvescopeError as error:
         print(_wrapped(escape_controls(str(error))), file=sys.stderr)
@@ -295,8 +273,8 @@ def _refuse_elsewhere(command: str) -> None:
     if command in ON_LINUX and sys.platform != "linux":
         raise CurvescopeError(
             f"`curvescope {command}` runs on Linux only. Here recordings and profiles can be read: "
-            "`import`, `explain`, `breakdown`, `compare`, `roofline`, `table`, `ranks`, `report` "
-            "and `export`."
+            "`import`, `explain`, `breakdown`, `compare`, `roofline`, `scale read`, `report` and "
+            "`export`."
         )
 
 

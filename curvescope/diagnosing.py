@@ -4,16 +4,13 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import options
 from .analysis.render import terminal
 from .base.arguments import (
     CUDA_EXPERIMENTS_S,
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from .analysis.diagnosis.result import Diagnosis
     from .profiling.measure.sites.site import Site
     from .profiling.measure.sweep import Precise
-    from .profiling.recording.store import Recording
 
 
 def diagnose(
@@ -133,36 +129,6 @@ def _check(make_step: object, batches: Sequence[int]) -> None:
         isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in batches
     ):
         raise CurvescopeError(f"batches={batches!r}: give whole numbers, at least 1.")
-
-
-def record_curve(
-    name: str, args: argparse.Namespace, protocol_on: Callable[[str], Protocol]
-) -> Recording:
-    """Measure the one curve that the options of a command describe, and record it; no experiments
-    run.
-
-    Raises:
-        CurvescopeError: the options describe several curves, or see `measure`.
-    """
-    from .profiling.measure.sites.choice import site_of
-    from .profiling.recording.store import new_recording_path, open_recording
-
-    axes, device = options.axes_of(args), pick_device(args.device)
-    configuration, *others = options.configurations_of(args, axes, device)
-    if others:
-        raise CurvescopeError(f"{name} measures one curve: give {axes.family} one value.")
-    protocol, path = protocol_on(device), args.output or new_recording_path(configuration.network)
-    with options.clocks(args, device) if "lock_clocks" in args else nullcontext():
-        measure(
-            site_of(configuration, find_device=args.device is None),
-            axes.values,
-            protocol,
-            path,
-            lambda _: 0.0,
-            options.precise_enough(protocol),
-            complete=True,
-        )
-    return open_recording(path)
 
 
 def measure(

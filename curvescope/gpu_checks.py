@@ -40,6 +40,7 @@ class Check:
     found: bool  # whether it is available
     detail: str  # what was found, or what it is needed for
     remedy: str = ""  # how to get it; empty if nothing helps
+    command: str = ""  # command that gets it, where an answer needs it; else empty
 
 
 def check_gpus() -> Iterator[Check]:
@@ -119,11 +120,9 @@ def _gpu(index: int) -> Iterator[Check]:
         parts.append(f"{len(others.pids) + others.unknown} other processes on it")
     parts.append("whether clocks are locked is not reported by any driver")
     shared = mode in (None, 0)
-    remedy = (
-        "experiments, `sweep` and `counters` need it in several processes at once: nvidia-smi -c "
-        "DEFAULT, as root"
-    )
-    yield Check(f"GPU {index}", shared, ", ".join(parts), "" if shared else remedy)
+    remedy = "experiments, `sweep` and `counters` need it in several processes at once"
+    command = "sudo nvidia-smi -c DEFAULT"
+    yield Check(f"GPU {index}", shared, ", ".join(parts), "" if shared else remedy, command)
 
 
 def _on(value: bool | None) -> str:
@@ -178,6 +177,7 @@ def _collector() -> Iterator[Check]:
         works,
         f"{library}: {fits}",
         "set CURVESCOPE_CUPTI to the path of another libcupti",
+        "export CURVESCOPE_CUPTI=PATH",
     )
     yield Check(
         name,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .base.arguments import PROBE_SHARE, parse_duration, parse_share
 from .base.errors import CurvescopeError
 from .base.harmless import home_as_tilde
-from .parsers import CommandParser, group
+from .parsers import CommandParser, group, refuse_given
 from .profiling.hardware.precisions import STEP_PRECISIONS
 from .profiling.measure.axes import Axes, parse_axes
 from .profiling.measure.protocol import (
@@ -37,6 +37,7 @@ HOW = "how long and how exactly"
 # Help that some commands change or complete.
 RECORDING_OR_PROFILE = "folder or URL of a recording, or a profile"
 BATCHES = "batch sizes: 1,2,4 or 1..32 (default; doubling) or 32..160:8"
+ONE_GPU = "number of the only recorded GPU whose work counts (default: all)"
 EVERY_ROW = "show every row, not only the 25 largest"
 EXPERIMENTS = "time limit of the experiments that test causes, e.g. 60s or 2m"
 
@@ -71,8 +72,7 @@ _OPTIONS = {
         default=[],
         metavar="NAME=VALUES",
         help="another number to vary, e.g. tokens=128..4096: an argument of make_step, or tokens "
-        "for BERT; a "
-        "second axis with several values gives a family of curves",
+        "for BERT; several numbers of one axis make the curve",
     ),
     "--mode": _option(WHAT, default="training", choices=MODES, help="what a step runs"),
     "--precision": _option(
@@ -81,7 +81,6 @@ _OPTIONS = {
         choices=STEP_PRECISIONS,
         help="fp32 (without TF32; default), tf32, or mixed precision in fp16 or bf16",
     ),
-    "--compile": _option(WHAT, action="store_true", help="run the network through torch.compile"),
     "--cuda-graph": _option(
         WHAT,
         action="store_true",
@@ -90,11 +89,11 @@ _OPTIONS = {
     "--framework": _option(
         WHAT,
         metavar="NAME",
-        help="what runs a named network: torch (default), torch-compile, or jax, which builds it "
-        "from the same "
-        "description",
+        help="what runs a network: torch (default), torch-compile, or jax, which builds a named "
+        "one from the same description",
     ),
     "--device": _option(WHERE, help="cpu, cuda or cuda:N (default: cuda if there is one)"),
+    "--gpu": _option(type=int, metavar="N", help=ONE_GPU),
     "--run-its-code": _option(
         action="store_true",
         help="run the code that it names, though you did not: as you, with all that you may do "
@@ -129,6 +128,7 @@ _OPTIONS = {
     "--output": _option(
         type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_NETWORK)"
     ),
+    "--at": _option(type=int, metavar="SIZE", help="batch size (default: the largest profiled)"),
     "--curvature": _option(
         choices=CURVATURES,
         default=CURVATURES[0],
@@ -147,12 +147,12 @@ NETWORK = (
     "--input-shape",
     "--mode",
     "--precision",
-    "--compile",
     "--cuda-graph",
     "--framework",
     "--device",
 )
-RESULT = ("--output", "--curvature", "--all", "--json")
+_OF_NETWORKS = ("network", "--input-shape", "--mode", "--precision", "--framework")
+RESULT = ("--output", "--all", "--json")
 
 
 def add(parser: argparse.ArgumentParser, *names: str, **changes: Any) -> None:
@@ -236,10 +236,8 @@ def axes_of(args: argparse.Namespace) -> Axes:
     return parse_axes(args.axis, None if args.batch is None else parse_batches(args.batch))
 
 
-def configurations_of(
-    args: argparse.Namespace, axes: Axes, device: str
-) -> tuple[Configuration, ...]:
-    """What the options `NETWORK` ask for: one configuration per curve.
+def configuration_of(args: argparse.Namespace, axes: Axes, device: str) -> Configuration:
+    """What the options `NETWORK` ask for.
 
     Raises:
         CurvescopeError: neither a network nor a step is named, it does not exist, or an option does
@@ -248,26 +246,23 @@ def configurations_of(
     from .profiling.measure.configuration import Configuration
 
     if program := getattr(args, "program", None):
-        made = programs_of(args, axes, program)
+        made = program_configuration(args, axes, program)
     elif args.step:
-        made = steps_of(args, axes, device)
+        made = step_configuration(args, axes, device)
     elif args.network is None:
         raise CurvescopeError(
-            "Name a network, e.g. alexnet (`curvescope networks` lists them), or your own: "
-            "PACKAGE.MODULE:FUNCTION or --step."
+            "Name a network, e.g. alexnet (`curvescope doctor --list networks` lists them), or "
+            "your own: PACKAGE.MODULE:FUNCTION or --step."
         )
     else:
-        how = (*sample_of(args, args.network), device, args.mode, args.precision, args.compile)
-        made = [
-            Configuration(args.network, *how, axis=axes.curve, fixed=fixed) for fixed in axes.curves
-        ]
+        how = (*sample_of(args, args.network), device, args.mode, args.precision)
+        made = Configuration(args.network, *how, axis=axes.curve, fixed=axes.fixed)
         if args.framework is not None:
-            made = [in_framework(workload, args.framework) for workload in made]
+            made = in_framework(made, args.framework)
     if not program:
-        made = [replace(configuration, graphed=args.cuda_graph) for configuration in made]
-    for configuration in made:
-        configuration.check()
-    return tuple(made)
+        made = replace(made, graphed=args.cuda_graph)
+    made.check()
+    return made
 
 
 def in_framework(
@@ -281,64 +276,32 @@ def in_framework(
 
     check_framework(framework, elsewhere=elsewhere)
     if framework in (TORCH, TORCH_COMPILE):
-        return replace(configuration, compiled=configuration.compiled or framework == TORCH_COMPILE)
-    if configuration.compiled or configuration.graphed:
-        raise CurvescopeError(
-            f"--framework {framework} compiles by itself: omit --compile and --cuda-graph."
-        )
+        return replace(configuration, compiled=framework == TORCH_COMPILE)
+    if configuration.graphed:
+        raise CurvescopeError(f"--framework {framework} compiles by itself: omit --cuda-graph.")
     return replace(configuration, runs_in=framework)
 
 
-def steps_of(args: argparse.Namespace, axes: Axes, device: str) -> list[Configuration]:
-    """Configurations of the step of the user's own, which decides by itself what other options say
-    of a network.
-    """
+def step_configuration(args: argparse.Namespace, axes: Axes, device: str) -> Configuration:
+    """The step of the user's own, which decides by itself what other options say of a network."""
     from .profiling.measure.configuration import Configuration
 
-    given = {
-        "a network": args.network,
-        "--input-shape": args.input_shape,
-        "--mode": args.mode != "training",
-        "--precision": args.precision != "fp32",
-        "--compile": args.compile not in (False, "no"),
-        "--framework": args.framework,
-    }
-    if wrong := [name for name, value in given.items() if value]:
-        raise CurvescopeError(
-            f"--step brings its own model, data and optimizer: omit {', '.join(wrong)}."
-        )
-    step = home_as_tilde(args.step)
-    return [Configuration.of_step(step, device, axes.curve, dict(fixed)) for fixed in axes.curves]
+    refuse_given(args, "--step brings its own model, data and optimizer", *_OF_NETWORKS)
+    return Configuration.of_step(home_as_tilde(args.step), device, axes.curve, dict(axes.fixed))
 
 
-def programs_of(
+def program_configuration(
     args: argparse.Namespace, axes: Axes, command: Sequence[str]
-) -> list[Configuration]:
-    """Configurations of a program as it is, which decides by itself what other options say of a
-    network.
-    """
+) -> Configuration:
+    """A program as it is, which decides by itself what other options say of a network."""
     from .profiling.measure.configuration import Configuration
     from .profiling.workload.program import Program
 
-    given = {
-        "a network": args.network,
-        "--step": args.step,
-        "--input-shape": args.input_shape,
-        "--mode": args.mode != "training",
-        "--precision": args.precision != "fp32",
-        "--compile": args.compile not in (False, "no"),
-        "--memory-limit": getattr(args, "memory_limit", None),
-        "--cuda-graph": args.cuda_graph not in (False, "no"),
-        "--device": args.device,
-        "--framework": args.framework,
-    }
-    if wrong := [name for name, value in given.items() if value]:
-        raise CurvescopeError(
-            f"A program brings its own model, data and device: omit {', '.join(wrong)}."
-        )
+    own = ("--step", *_OF_NETWORKS, "--memory-limit", "--cuda-graph", "--device")
+    refuse_given(args, "A program brings its own model, data and device", *own)
     how = args.step_range, args.step_line, args.workdir, tuple(args.assign)
     program = Program(tuple(command), *how, args.step_function)
-    return [Configuration.of_program(program, axes.curve, dict(fixed)) for fixed in axes.curves]
+    return Configuration.of_program(program, axes.curve, dict(axes.fixed))
 
 
 def program_of(args: argparse.Namespace) -> list[str]:
@@ -434,7 +397,7 @@ def shown(args: argparse.Namespace) -> dict[str, Any]:
     """How the result is shown, by the options `RESULT`: arguments of the functions of
     `analysis.render` that show.
     """
-    return {"axis": args.curvature, "everything": args.all, "as_json": args.json}
+    return {"everything": args.all, "as_json": args.json}
 
 
 def write_picture(path: Path, svg: str) -> None:

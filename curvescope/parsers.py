@@ -1,6 +1,4 @@
-"""Commands and their parsers, whose help shows groups of options, and the options that were
-replaced.
-"""
+"""Commands and their parsers, whose help shows groups of options."""
 
 from __future__ import annotations
 
@@ -11,9 +9,12 @@ import keyword
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from .base.errors import CurvescopeError
+
+PROGRAM = "-- COMMAND"  # among the arguments that are given
 _FEW = 12  # choices that are listed beside a guess
 _NEGATIVE = re.compile(r"-\d")  # begins a value, as no option has such a name
 
@@ -21,9 +22,9 @@ Run: TypeAlias = "Callable[[argparse.Namespace], int]"  # what a command does; r
 
 
 class Command(NamedTuple):
-    """A command, or a benchmark (`bench NAME`), with its line in the help.
+    """A command, or a part of one (`bench NAME`), with its line in the help.
 
-    Its module in `commands`, with _ for - and after a keyword, defines `add_arguments(parser)` and
+    Its module in `commands`, with _ after a keyword, defines `add_arguments(parser)` and
     `run(args) -> int`, and is imported only by `build`.
     """
 
@@ -32,11 +33,39 @@ class Command(NamedTuple):
 
     def build(self) -> tuple[CommandParser, Run]:
         """Its parser, and what runs it."""
-        name = self.name.replace("-", "_").replace(" ", ".") + "_" * keyword.iskeyword(self.name)
+        name = self.name.replace(" ", ".") + "_" * keyword.iskeyword(self.name)
         module = importlib.import_module(f".commands.{name}", __package__)
         parser = CommandParser(f"curvescope {self.name}", module.__doc__)
         module.add_arguments(parser)
         return parser, module.run
+
+
+class Part(Protocol):
+    """What `parts` of a command have: a line in its help, and a parser of its own."""
+
+    @property
+    def help(self) -> str:
+        """Its line in the help."""
+
+    def build(self) -> tuple[CommandParser, Run]:
+        """Its parser, and what runs it."""
+
+
+def add_parts(parser: argparse.ArgumentParser, parts: Mapping[str, Part], title: str) -> None:
+    """Declare that the first word after a command chooses one of its parts, listed below `title`
+    with a line each.
+    """
+    width = max(map(len, parts))
+    lines = [f"  {name:<{width}}  {part.help}" for name, part in parts.items()]
+    parser.epilog = "\n".join([f"{title}:", *lines])
+    parser.add_argument("part", choices=parts, metavar="WHAT", help=f"one of the {title} below")
+    parser.add_argument("options", nargs=argparse.REMAINDER, metavar="...", help="its options")
+
+
+def run_part(parts: Mapping[str, Part], args: argparse.Namespace) -> int:
+    """Run the part that the options of `add_parts` choose; returns its exit code."""
+    parser, run = parts[args.part].build()
+    return run(parser.parse_args(args.options))
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,7 +91,8 @@ class CommandParser(Parser):
     """A parser of one command: `group` puts its options under titles; those without a group come
     last.
 
-    With `takes_program`, all that follows -- is the command of a program, `program`.
+    With `takes_program`, all that follows -- is the command of a program, `program`. The arguments
+    whose values are not their defaults are `given`, by name.
     """
 
     takes_program = False
@@ -75,10 +105,19 @@ class CommandParser(Parser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the arguments; the command of a program is none of them."""
-        if not self.takes_program:
-            return super().parse_args(args, namespace)
-        own, program = split_at_program(list(args or ()))
-        return super().parse_args(own, argparse.Namespace(program=program))
+        if self.takes_program:
+            args, program = split_at_program(list(args or ()))
+            namespace = argparse.Namespace(program=program)
+        parsed = super().parse_args(args, namespace)
+        defaults = {action.dest: self.get_default(action.dest) for action in self._actions}
+        parsed.given = {
+            (action.option_strings or [action.dest])[-1]
+            for action in self._actions
+            if getattr(parsed, action.dest, defaults[action.dest]) != defaults[action.dest]
+        }
+        if self.takes_program and parsed.program:
+            parsed.given.add(PROGRAM)
+        return parsed
 
     def format_usage(self) -> str:
         """One line where a list of all options would be longer than what it says."""
@@ -104,6 +143,12 @@ class CommandParser(Parser):
 
     def _has_groups(self) -> bool:
         return len(self._action_groups) > 2  # every parser has positional arguments and options
+
+
+def refuse_given(args: argparse.Namespace, why: str, *names: str) -> None:
+    """Refuse arguments that say nothing here, where the user gave them; `why` is the sentence."""
+    if wrong := [name for name in names if name in args.given]:
+        raise CurvescopeError(f"{why}: omit {', '.join(wrong)}.")
 
 
 def group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:

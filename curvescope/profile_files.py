@@ -15,13 +15,16 @@ from .base.counted import counted
 from .base.errors import CurvescopeError
 from .base.escaping import escape_controls
 from .profiling.readers import ImportDocument, Options, import_profile
+from .profiling.recording import store
 from .profiling.recording.lost import describe_lost
 from .profiling.recording.remote_store import AnyPath, RemotePath
 from .profiling.recording.store import (
+    KERNEL,
     NO_STEP,
     STEP,
     STEPS_KNOWN_BY,
     Recording,
+    Status,
     has_chunks,
     open_recording,
 )
@@ -45,10 +48,12 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
         if not has_chunks(recording.path):
             yield recording
             return
-        from .profiling.collect.kept_chunks import merged_meanwhile
+        from .profiling.collect.kept_chunks import with_tables
 
-        with merged_meanwhile(recording, _say_whole) as merged:
-            yield merged
+        with with_tables(recording, _say_whole) as whole:
+            if whole.path == recording.path:
+                _describe(whole)
+            yield whole
         return
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         if isinstance(path, RemotePath):
@@ -62,6 +67,25 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
         for line in notes(done):
             print_prose(line, stderr=True)
         yield open_recording(done.path)
+
+
+def open_completed(path: AnyPath) -> Recording:
+    """Open a recording; one that was cut is completed.
+
+    CurvescopeError: it is still recorded, so that it has no tables.
+    """
+    if isinstance(path, Path) and has_chunks(path):
+        from .profiling.collect.kept_chunks import complete_if_cut
+
+        if complete_if_cut(path, _say_whole):
+            _describe(open_recording(path))
+    return store.open_merged(path)
+
+
+def _describe(recording: Recording) -> None:
+    """Say what a recording that was completed has, and what is missing in it."""
+    for line in recorded_lines(recording):
+        _say_whole(line)
 
 
 def _say_whole(line: str) -> None:
@@ -87,6 +111,41 @@ def describe_rows(rows: Mapping[str, int], *, on_host: bool = False) -> str:
         ", ".join(counted(count, noun.removesuffix("s"), noun) for count, noun in nouns)
         or "nothing"
     )
+
+
+def recorded_lines(recording: Recording) -> list[str]:
+    """What a recording of a command has, what is missing in it, and what is next."""
+    path, meta = recording.path, recording.meta
+    counts = {
+        name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")
+    }
+    on_host = recording.work != KERNEL
+    lines = [f"{describe_rows(counts, on_host=on_host)} in {path}"]
+    if (steps := recording.count_rows("steps")) and recording.unit == STEP:
+        lines.append(f"{counted(steps, 'step')}, from {meta['steps_from']}")
+    collectors = meta["collectors"]
+    statuses = [
+        c["cupti_status"] for c in collectors if c.get("cupti_status", "recording") != "recording"
+    ]
+    if not any("cupti_status" in c for c in collectors) and not counts["kernels"]:
+        statuses = ["No process started CUDA: there was no GPU work to record."]
+    statuses += [
+        c["torch_status"] for c in collectors if c.get("torch_status", "recorded") != "recorded"
+    ]
+    lines += [
+        *dict.fromkeys(statuses),
+        *meta.get("warnings", []),
+        *describe_lost(meta["lost"], on_host=on_host),
+    ]
+    if meta["status"] == Status.INCOMPLETE:
+        lines.append("the recording is not complete: some recorded data is lost")
+    elif meta.get("ended_by"):
+        lines.append(
+            f"the program was ended by {meta['ended_by']}: the recording has what it did before"
+        )
+    if counts["kernels"]:
+        lines.append(f"next: curvescope explain {path}")
+    return lines
 
 
 def notes(done: ImportDocument) -> list[str]:

@@ -57,8 +57,8 @@ class Recording(store.Recording):
 
         Args:
             other: the recording to compare with this one.
-            by: what a row is: batch, layer, operator, family or kernel; default: layer if both have
-                some in common, else operator if all name operators, else family.
+            by: what a row is: batch, layer, op, family or kernel; default: layer if both have
+                some in common, else op if all name operators, else family.
             batch: batch size of the rows; default: the largest that is profiled in both.
         """
         from .analysis.compare import compare
@@ -108,12 +108,17 @@ class Recording(store.Recording):
 
 
 def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
-    """Open a recording in a folder or at a URL, e.g. `s3://bucket/job/rank3`.
+    """Open a recording in a folder or at a URL, e.g. `s3://bucket/job/rank3`; one that was cut is
+    completed.
 
     Raises:
         CurvescopeError: `path` has no recording, it is unreadable, or a newer Curvescope wrote it.
     """
     recording = store.open_recording(path)
+    if store.has_chunks(recording.path):
+        from .profile_files import open_completed
+
+        recording = open_completed(recording.path)
     return Recording(recording.path, recording.meta)
 
 

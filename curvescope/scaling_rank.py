@@ -1,4 +1,4 @@
-"""One rank of the scaling run in a folder; `curvescope scale` starts it."""
+"""One rank of the scaling run in a folder; `curvescope scale measure` starts it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _measure(folder: Path) -> None:
     plan = PLAN_FILE.read(folder)
     rank = launched_rank()
     if rank is None:
-        raise CurvescopeError("This is one rank of several: `curvescope scale` starts it.")
+        raise CurvescopeError("This is one rank of several: `curvescope scale measure` starts it.")
     plan.configuration.find_network()  # report import errors before the ranks connect
     with ProcessGroup(rank, plan.timeout_s) as ranks:
         run_rank(folder, plan, ranks, precise=options.precise_enough(plan.protocol))

@@ -25,8 +25,9 @@ from curvescope.analysis.render import (
     show_scaling,
 )
 from curvescope.analysis.render.documents import kind_of
-from curvescope.commands import devices, doctor, export, networks, runs
+from curvescope.commands import doctor, export, runs
 from curvescope.commands.bench import documents as bench
+from curvescope.commands.doctor import devices, networks
 from curvescope.profiling import readers
 
 _MODULES = (

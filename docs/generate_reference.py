@@ -21,9 +21,10 @@ from curvescope.analysis.causes import interventions
 from curvescope.analysis.diagnosis.remedies import naming
 from curvescope.base.arguments import default_experiments_s
 from curvescope.cli import COMMANDS
-from curvescope.commands.bench import BENCHES, Bench
+from curvescope.commands.bench import BENCHES
+from curvescope.commands.scale import PARTS as SCALE
 from curvescope.experiments.factors import all_facts
-from curvescope.parsers import Command
+from curvescope.parsers import Part
 from curvescope.profiling.hardware import devices
 from curvescope.profiling.hardware.occupancy import SOURCE, find_limits
 from curvescope.profiling.readers import metrics
@@ -69,9 +70,9 @@ def commands_page() -> str:
         "Exit codes: 0 done; 1 a requested check failed; 2 bad input or an unusable machine, and "
         "the message says what to do; 130 interrupted. `record` passes on the code of what it ran.",
     ]
-    commands: list[Command | Bench] = []
+    commands: list[Part] = []
     for name, command in COMMANDS.items():
-        commands += [command, *(BENCHES.values() if name == "bench" else ())]
+        commands += [command, *PARTS.get(name, {}).values()]
     parsers = [command.build()[0] for command in commands]
     counts = Counter(row for parser in parsers for row in _arguments(parser).items())
     shared: dict[str, str] = {}  # the commonest meaning of each spelling
@@ -84,6 +85,8 @@ def commands_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+# The parts of commands that have some, e.g. `bench gemm`.
+PARTS = {"bench": BENCHES, "scale": SCALE}
 # commands that have an argument with the same meaning, from which on it is written once
 SHARED_BY = 3
 
@@ -154,7 +157,7 @@ def devices_page() -> str:
         "",
         "Generated from `profiling/hardware/devices*.toml`. A number in brackets is that of its "
         "source, below; `?` marks what nobody has looked up again. An empty cell: no source was "
-        "found. `curvescope devices NAME` prints one card with its sources.",
+        "found. `curvescope doctor --card NAME` prints one card with its sources.",
         "",
         "## Cards",
         "",

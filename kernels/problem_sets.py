@@ -1,13 +1,11 @@
-"""Published problem sets and layers of networks: DeepBench's training sets, and layers by name."""
+"""The problems of the layers of networks by name, and smaller ones that are alike."""
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from ..base.torch_runtime import import_torch
@@ -15,32 +13,6 @@ from ..profiling.workload.networks import Network
 from .conv import DIRECTIONS, Conv
 from .gemm import Gemm
 from .sweeps import Sweep, along, phase_of
-
-_DATA = Path(__file__).parent / "data"
-
-
-def _rows(name: str) -> Iterator[dict[str, Any]]:
-    with (_DATA / name).open(newline="") as file:
-        for row in csv.DictReader(file):
-            yield {key: int(value) if value.isdigit() else value for key, value in row.items()}
-
-
-def deepbench_gemm(precision: str = "fp32") -> list[Gemm]:
-    """DeepBench's training GEMMs; n is the batch size. Source: kernels/data/README.md."""
-    return [Gemm(**row, precision=precision) for row in _rows("deepbench_train_gemm.csv")]
-
-
-def deepbench_conv(precision: str = "fp32") -> list[Conv]:
-    """DeepBench's training convolutions, each in all three directions.
-
-    Source: kernels/data/README.md.
-    """
-    problems = []
-    for row in _rows("deepbench_train_conv.csv"):
-        for name in ("stride", "padding"):
-            row[name] = (row.pop(f"{name}_h"), row.pop(f"{name}_w"))
-        problems += [Conv(**row, direction=d, precision=precision) for d in DIRECTIONS]
-    return problems
 
 
 def reduce(problem: Any, flops: int) -> Any:

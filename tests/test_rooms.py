@@ -56,18 +56,18 @@ def test_rooms_that_know_nothing_of_each_other(room, other):
 
 # Who changes the core need not read these: each is known to few, its doors.
 DOORS = {
-    "analysis.cost_model": ["analysis.diagnosis.modelled", "commands.model"],
+    "analysis.cost_model": ["analysis.diagnosis.modelled", "predicting"],
     "analysis.ranks": [
         "analysis.render.ranks",
         "analysis.render.show_scaling",
         "analysis.scaling",
-        "commands.ranks",
+        "commands.scale.read",
         "recording",
     ],
     "analysis.energy": ["analysis.render.energy", "analysis.render.report_data"],
     "analysis.memory": ["analysis.render.memory"],
     "analysis.scaling": ["analysis.render.scaling", "analysis.render.show_scaling"],
-    "profiling.measure.scaling_run": ["commands.scale", "scaling_rank"],
+    "profiling.measure.scaling_run": ["commands.scale.measure", "scaling_rank"],
     "profiling.measure.dask_workers": ["commands.sweep"],
 }
 

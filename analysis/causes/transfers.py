@@ -127,7 +127,7 @@ def suggest_exposed_communication(step: ProfiledStep) -> Suggestion | None:
         evidence=tuple(evidence),
         where=main.name,
         remedy=remedy,
-        how=_how(main.name, step) + ("; curvescope ranks FILE FILE ..." if late else ""),
+        how=_how(main.name, step) + ("; curvescope scale read FILE FILE ..." if late else ""),
     )
 
 

@@ -349,7 +349,7 @@ def _product_terms(
         raise CurvescopeError(
             f"The cost model does not know linear layers with {library.versions} on "
             f"{machine.device.name}: on GPUs of that age their kernels take up to 6 times as long "
-            "as modelled. Choose another --library."
+            "as modelled. Choose another library."
         )
     if tensor is None:
         estimate, kernel = estimate_products_of(problems, machine, library), "sgemm"

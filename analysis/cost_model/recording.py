@@ -63,7 +63,7 @@ def _check(device: Device) -> None:
         libraries = ", ".join(_USUAL_LIBRARY)
         raise CurvescopeError(
             f"The cost model has no constants for {device.architecture} GPUs such as "
-            f"{device.name}: choose one of {libraries} (`curvescope devices`)."
+            f"{device.name}: choose one of {libraries} (`curvescope doctor --list devices`)."
         )
 
 

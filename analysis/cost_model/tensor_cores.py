@@ -72,7 +72,8 @@ def tensor_machine(device: Device, precision: str, constants: Constants | None =
     if precision not in TENSOR_PRECISIONS or device.tensor_flops_per_s(precision) is None:
         raise CurvescopeError(
             f"The cost model has no tensor cores for {precision} on {device.name}: choose fp32, or "
-            f"one of {', '.join(TENSOR_PRECISIONS)} on a card that has them (`curvescope devices`)."
+            f"one of {', '.join(TENSOR_PRECISIONS)} on a card that has them (`curvescope doctor "
+            "--list devices`)."
         )
     return TensorGpu(device, constants or load_fitted().tensor, precision=precision)
 

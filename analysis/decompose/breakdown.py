@@ -40,14 +40,15 @@ from .statistics import Floats, Ints
 from .terms import IDLE, OF_ALL_STEPS, OVERHEAD, RECORD_DEVICE, SLOW_STEPS, Key
 from .warm_up import judge_steps, name_set_aside
 
-KEYS = {
+# columns whose values name a row, by the choice of `--by`
+ROW_COLUMNS = {
     "layer": ["layer", "phase"],
     "kernel": ["name"],
     "phase": ["phase"],
     "op": ["op"],
     "line": ["line"],
 }
-_COLUMNS = KEYS | {"line": KEYS["op"]}  # of `kernels`, which know no lines
+_KERNEL_COLUMNS = ROW_COLUMNS | {"line": ROW_COLUMNS["op"]}  # of `kernels`, which know no lines
 NO_LINES = (
     "This recording names no lines of a program: only `diagnose` and `sweep` of a step record "
     "them, and not of a compiled one. Group by layer, op or kernel, or measure the step with "
@@ -394,7 +395,7 @@ def _grouped_by(by: str) -> list[str]:
     """Columns of `kernels` to group by: also the place, and the names, which tell communication and
     copies.
     """
-    return list(dict.fromkeys([*_COLUMNS[by], *KEYS["layer"], "name"]))
+    return list(dict.fromkeys([*_KERNEL_COLUMNS[by], *ROW_COLUMNS["layer"], "name"]))
 
 
 def _with_layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> pd.DataFrame:
@@ -411,7 +412,7 @@ def _rows(
     groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints, steps: int
 ) -> list[Row]:
     """One row per group, over the steps used, largest first."""
-    keys = KEYS[by]
+    keys = ROW_COLUMNS[by]
     if by == "layer":
         groups = _with_layer_labels(groups, classes)
     groups = groups.assign(**{_TENSOR: groups[_TENSOR] * groups["exclusive_ns"]})

@@ -25,7 +25,7 @@ from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import Recording
 from .breakdown import Breakdown
 from .input_time import WAITING_FOR_INPUT
-from .kernel_times import KEYS, Work, of_steps, profiled_steps
+from .kernel_times import KERNEL_IDENTITY, Work, of_steps, profiled_steps
 from .marked import step_times
 from .repeated_layers import classes_with
 from .statistics import Ints
@@ -232,7 +232,7 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
         return ()
     profiled = profiled_steps(recording.frame("steps"), breakdown.batch)
     gaps = (
-        step_times(recording, recording.frame("steps"), KEYS, ())
+        step_times(recording, recording.frame("steps"), KERNEL_IDENTITY, ())
         if recording.count_rows("marks")
         else None
     )

@@ -32,7 +32,8 @@ from .terms import COMMUNICATION, IDLE, KERNELS
 # Yields the device work with the given columns of the `kernels` table, in pieces of any size.
 Work = Callable[[Sequence[str]], Iterable[pa.Table]]
 
-KEYS = (
+# columns in which all calls of one kernel agree
+KERNEL_IDENTITY = (
     *("layer", "phase", "op", "name", "source"),
     "grid_x",
     "grid_y",
@@ -118,7 +119,7 @@ def copies(
 def kernel_times(
     work: Work,
     steps: pd.DataFrame,
-    keys: Sequence[str] = KEYS,
+    keys: Sequence[str] = KERNEL_IDENTITY,
     amounts: Sequence[str] = AMOUNTS,
     *,
     place_idle: bool = False,
@@ -167,7 +168,7 @@ def with_kind(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def kernel_totals(
-    work: Work, keys: Sequence[str] = KEYS, amounts: Sequence[str] = AMOUNTS
+    work: Work, keys: Sequence[str] = KERNEL_IDENTITY, amounts: Sequence[str] = AMOUNTS
 ) -> pd.DataFrame:
     """As `kernel_times`, without step, batch and idle: sums of the durations, of a recording
     without steps.

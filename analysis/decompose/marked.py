@@ -27,7 +27,7 @@ from ...profiling.recording.store import KERNEL, Recording
 from .averaged_steps import Samples, averaged, is_marked, list_used_steps, mean_parts
 from .curve import cost_curve
 from .input_time import with_input
-from .kernel_times import AMOUNTS, KEYS, device_work, kernel_times
+from .kernel_times import AMOUNTS, KERNEL_IDENTITY, device_work, kernel_times
 from .pace import pace_of
 from .repeated_layers import Groups, group_of, repeated_layers, with_groups
 from .statistics import FASTER_HALF, STATISTICS, Floats, Ints
@@ -181,7 +181,7 @@ class StepTimes(NamedTuple):
 def step_times(
     recording: Recording,
     steps: pd.DataFrame,
-    keys: Sequence[str] = KEYS,
+    keys: Sequence[str] = KERNEL_IDENTITY,
     amounts: Sequence[str] = AMOUNTS,
     *,
     by_instance: bool = False,

@@ -21,7 +21,7 @@ from ..decompose.averaged_steps import list_used_steps
 from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE
 from ..decompose.findings import FindingVerdict, found_falls, found_jumps, open_jumps
-from ..decompose.kernel_times import KEYS, device_work, gpus_of, profiled_steps
+from ..decompose.kernel_times import KERNEL_IDENTITY, device_work, gpus_of, profiled_steps
 from ..decompose.launches import paced_kernels
 from ..decompose.marked import step_times
 from ..decompose.pace import pace_of
@@ -187,7 +187,7 @@ def with_times(
     """Exclusive times in the steps, and the same data with what these times tell."""
     # The error of a modelled kernel depends on its own work, so those are not added up.
     modelled = is_modelled(recording.meta)
-    keys = (*KEYS, "start_ns") if modelled else KEYS
+    keys = (*KERNEL_IDENTITY, "start_ns") if modelled else KERNEL_IDENTITY
     times, sampled, groups = step_times(
         recording, evidence.steps, keys, by_instance=by_instance or modelled
     )
@@ -213,7 +213,7 @@ def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -
     """
     meta, notes = recording.meta, list(evidence.notes)
     if len(gpus := gpus_of(recording)) > 1:
-        notes.append(f"Terms are of {len(gpus)} GPUs together; `breakdown --device` shows one.")
+        notes.append(f"Terms are of {len(gpus)} GPUs together; `breakdown --gpu` shows one.")
     notes += name_all_set_aside(evidence.steps, evidence.axis)
     notes += _of_program(recording, times)
     frameworks = " and ".join(meta.get("frameworks") or ())

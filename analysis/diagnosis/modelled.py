@@ -51,7 +51,7 @@ def diagnose_modelled(
     kernel_times: pd.DataFrame, recorded: Recorded, meta: Mapping[str, Any], axis: str = "log2"
 ) -> Diagnosis:
     """Find and explain the anomalies of a modelled recording; the times have a row per kernel:
-    `KEYS`, `start_ns`.
+    `KERNEL_IDENTITY`, `start_ns`.
 
     CurvescopeError: the recording does not say of which GPU and library it is.
     """
@@ -59,7 +59,7 @@ def diagnose_modelled(
     if not key or not library:
         raise CurvescopeError(
             "The recording is modelled, and its recording.json does not say of which GPU and "
-            "library: make it again with `curvescope model`."
+            "library: make it again with `curvescope diagnose --card`."
         )
     spreads = load_fitted().spreads_for(
         get_device(key).architecture, library, meta.get("precision", "fp32")

@@ -95,7 +95,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Everything `curvescope ranks` shows of all ranks."""
+    """Everything `scale read` shows of all ranks."""
 
     ranks: int  # number of ranks
     nodes: int | None  # number of nodes; None if unknown

@@ -273,7 +273,7 @@ def render_breakdown(
         notes.append(
             f"Of {len(breakdown.busy_ms)} GPUs together: each instant is shared among the kernels "
             f"that run on any of them, and idle is time in which none runs. Busy are {busy}; "
-            "--device shows one."
+            "--gpu shows one."
         )
     elif breakdown.device is not None:
         notes.append(f"Of GPU {breakdown.device} alone.")
@@ -349,7 +349,7 @@ class RatedRow(Row):
 class BreakdownDocument(Breakdown):
     """The time of a step by layer, kernel, phase or operator: `breakdown`."""
 
-    by: str  # layer, kernel, phase or op
+    by: str  # layer, kernel, phase, op or line
     modelled: bool  # whether the cost model predicted the times
     rows: tuple[RatedRow, ...]
     # collectives of the step, and kernels beside them; null without communication

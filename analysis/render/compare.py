@@ -306,7 +306,7 @@ class CompareDocument:
     differences: Mapping[str, Sequence[str]]  # settings that differ, one value per recording
     steps: Sequence[ComparedLine]  # one line per common batch size
     batch: int | None  # batch size of the rows; null if the profiles name none
-    by: str  # layer, operator, family or kernel
+    by: str  # layer, op, family or kernel
     rows: Sequence[ComparedLine]  # largest time first; idle last
     # one per recording after the first, by memory level or precision
     roof_ratios: Sequence[Mapping[str, RoofRatio]]

@@ -1,4 +1,4 @@
-"""Output of `energy` and `explain --of energy`: text or one JSON document."""
+"""Output of `diagnose` and `explain` with `--of energy`: text or one JSON document."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class EnergyFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyDocument:
-    """The curve of energy of a recording: `energy`, and `explain` with `--of energy`."""
+    """The curve of energy of a recording: `diagnose` and `explain` with `--of energy`."""
 
     recording: str  # folder or URL of the recording
     complete: bool  # whether everything that was asked for is recorded

@@ -1,4 +1,4 @@
-"""Output of `memory` and `explain --of memory`: text or one JSON document."""
+"""Output of `diagnose` and `explain` with `--of memory`: text or one JSON document."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryDocument:
-    """Peak memory over batch sizes: `memory`, and `explain --of memory`."""
+    """Peak memory over batch sizes: `diagnose` and `explain` with `--of memory`."""
 
     recording: str  # folder of the recording
     complete: bool  # whether nothing was lost

@@ -226,7 +226,7 @@ def render_difference(difference: RankDifference, *, everything: bool = False) -
 
 @dataclass(frozen=True, kw_only=True)
 class RanksDocument(Ranks):
-    """Many ranks of one job: `ranks`."""
+    """Many ranks of one job: `scale read`."""
 
     interrupted: bool  # whether it covers only some of the ranks
     asked: int  # number of recordings that were found

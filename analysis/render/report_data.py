@@ -42,8 +42,6 @@ from ..diagnosis.result import Diagnosis
 from ..energy import explain_energy
 from ..server_log import compared_steps, is_server_log
 from ..side import recorded_side
-from ..step_family import families
-from ..step_table import cells_of
 from ..verdicts.contrast import REFUTED_BELOW
 from ..verdicts.rule import CONFIRMED_ABOVE
 from . import answer_words
@@ -55,7 +53,6 @@ from .explained import ExplainDocument
 from .facts import clock_line
 from .first_screen import first_screen
 from .headline import largest_sentence
-from .heat_map import family_document
 from .names import distinct_parts
 from .page import Page
 from .report_experiments import finite, rows_document, tested_terms
@@ -122,7 +119,6 @@ def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, An
     """Everything that the page shows of recordings, the main one first, ready for JSON; unknown
     values are None.
     """
-    cells = [cell for item in inputs if item.meta.get("fixed") for cell in cells_of(item.recording)]
     names = distinct_parts([item.recording.path.name for item in inputs])
     inputs = [replace(item, name=name) for item, name in zip(inputs, names, strict=True)]
     comparison = _comparison(inputs)
@@ -132,7 +128,6 @@ def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, An
         "confirmed_above": CONFIRMED_ABOVE,
         "refuted_below": REFUTED_BELOW,
         "runs": [_run(item, shared) for item in inputs],
-        "families": [family_document(family) for family in families(cells)],
         "comparison": comparison,
     }
 

@@ -140,7 +140,7 @@ def _show_everything(
     example = sizes[0] if sizes else diagnosis.curve.conditions[-1]
     if by := _grouping(recording, diagnosis):
         terminal.print_commands(
-            console, f"curvescope breakdown {recording.path} --by {by} --batch {example}"
+            console, f"curvescope breakdown {recording.path} --by {by} --at {example}"
         )
     if not modelled and (command := candidates_command(recording, diagnosis)):
         terminal.print_commands(console, command)

@@ -1,5 +1,5 @@
-"""Output of `scale` and `explain` for a scaling run: tables and the split of the lost efficiency,
-or JSON.
+"""Output of `scale measure` and `explain` for a scaling run: tables and the split of the lost
+efficiency, or JSON.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     ]
     if not series and not empty:
         raise CurvescopeError(
-            f"{folder} has no step on one device yet: `curvescope scale --resume {folder}` resumes "
-            "the run."
+            f"{folder} has no step on one device yet: `curvescope scale measure --resume {folder}` "
+            "resumes the run."
         )
     first = next((ranks[0].meta for ranks in recordings.values() if ranks), {})
     complete = is_complete(folder, plan)
@@ -90,7 +90,7 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     last = folder / f"devices{plan.devices[-1]}" / "rank0"
     terminal.print_commands(
         console,
-        *([] if complete else [f"curvescope scale --resume {folder}"]),
+        *([] if complete else [f"curvescope scale measure --resume {folder}"]),
         *([] if everything else [f"curvescope explain {folder} --all"]),
         f"curvescope compare {folder / 'devices1' / 'rank0'} {last} --by layer",
     )
@@ -134,7 +134,7 @@ def _headline(plan: ScalingPlan, meta: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingDocument:
-    """A scaling run: `scale`, and `explain` of its folder."""
+    """A scaling run: `scale measure`, and `explain` of its folder."""
 
     run: str  # folder of the run
     complete: bool  # whether every point is measured

@@ -1,4 +1,4 @@
-"""Plugins from other packages: recorders, readers, causes and devices, found by entry points.
+"""Plugins from other packages: readers, causes and devices, found by entry points.
 
 A plugin that cannot be loaded, lacks required attributes, or fails is reported in a warning and
 skipped; the command continues without it.
@@ -13,7 +13,6 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-RECORDERS = "curvescope.recorders"
 READERS = "curvescope.readers"
 CAUSES = "curvescope.causes"
 DEVICES = "curvescope.devices"
@@ -21,7 +20,6 @@ DEVICES = "curvescope.devices"
 # group -> required attributes of its plugins; documented in examples/README.md. A cause may also
 # have INTERVENTION.
 _NEEDED = {
-    RECORDERS: ("NAME", "record"),
     READERS: ("NAME", "recognises", "read"),
     CAUSES: ("CAUSE", "weigh"),
     DEVICES: ("DEVICES",),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import options
 from ..analysis.render import terminal
+from ..base.grouping import BREAKDOWN_BY
 
 if TYPE_CHECKING:
     from ..analysis.decompose.breakdown import Breakdown
@@ -19,22 +20,13 @@ if TYPE_CHECKING:
     from ..profiling.hardware.limits import Hardware
     from ..profiling.recording.axis import Axis
 
-BY = ("layer", "kernel", "phase", "op", "line")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "recording", help=options.RECORDING_OR_PROFILE)
     parser.add_argument(
-        "--by", choices=BY, default="layer", help="what to group by (default: layer)"
+        "--by", choices=BREAKDOWN_BY, default="layer", help="what to group by (default: layer)"
     )
-    parser.add_argument("--batch", type=int, help="batch size (default: the largest measured)")
-    parser.add_argument(
-        "--device",
-        type=int,
-        metavar="N",
-        help="show the work of GPU N alone (default: of all recorded)",
-    )
-    options.add(parser, "--by-instance")
+    options.add(parser, "--at", "--gpu", "--by-instance")
     options.add(parser, "--all", help=options.EVERY_ROW)
     options.add(parser, "--json")
 
@@ -76,9 +68,9 @@ def read(args: argparse.Namespace) -> Contents:
 
     with open_any(args.recording) as recording:
         refuse_log(recording, args.recording, "breakdown")
-        work = device_work(recording, copied_bytes=True, device=args.device)
+        work = device_work(recording, copied_bytes=True, device=args.gpu)
         breakdown = recorded_breakdown(
-            recording, args.by, args.batch, by_instance=args.by_instance, device=args.device
+            recording, args.by, args.at, by_instance=args.by_instance, device=args.gpu
         )
         steps = recording.frame("steps")
         used = steps[steps["step"].isin(breakdown.used)] if len(steps) else steps

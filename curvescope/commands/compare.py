@@ -1,5 +1,5 @@
 """Compare recordings of one network with the first: devices, versions or settings; or measure
-versions of a step.
+versions of a step; or print step times side by side.
 
 Rows are layers that the recordings have in common. Work without such a layer is aligned by operator
 and shapes, else by its position among the operators; so is all work of recordings without a common
@@ -18,6 +18,10 @@ jax@/opt/jax/bin/python.
 `--fail-over 5%` makes it a check: exit code 1 if a step time grew by more than that and
 significantly (its interval excludes zero change, after Holm correction over all step times), or if
 a layer grew certainly by more than that share of the step. Exit code 3: nobody can tell.
+
+`--steps` prints the step times of recordings, or of the folder of a sweep, side by side by batch
+size, and by network, framework and device; `--published` adds published times of the same networks,
+each under its own device and marked as published.
 """
 
 from __future__ import annotations
@@ -35,9 +39,10 @@ from .. import options
 from ..analysis.render import terminal
 from ..base.arguments import parse_share
 from ..base.errors import CurvescopeError
+from ..base.grouping import COMPARE_BY
 from ..base.programs import find_program
 from ..base.torch_runtime import pick_device
-from ..parsers import group
+from ..parsers import group, refuse_given
 from ..profiling.measure.protocol import parse_batches
 from ..profiling.recording.remote_store import AnyPath, as_path
 
@@ -47,7 +52,13 @@ if TYPE_CHECKING:
     from ..profiling.measure.versions import Version
     from ..profiling.recording.store import Recording
 
-_MEASURED = "to measure versions"
+_MEASURED, _STEPS = "to measure versions", "to print step times"
+_FORMATS = ("text", "csv", "markdown")
+_TO_MEASURE = (
+    *("--measure", "--framework", "--mode", "--step", "--device", "--batch", "--time-limit"),
+    "--output",
+)
+_OF_ROWS = ("--by", "--fail-over", "--different", "--all")
 _DEFAULT_OVER = 0.02  # growth that decides how long to measure, where none fails
 
 
@@ -88,6 +99,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     measured.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
     measured.add_argument(
+        "--batch", metavar="SIZES", help="batch sizes to measure, e.g. 8,32 (default: 1)"
+    )
+    measured.add_argument(
         "--time-limit",
         type=float,
         metavar="S",
@@ -105,17 +119,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument(
         "--by",
-        choices=("layer", "operator", "family", "kernel"),
-        help="rows (default: layer if all have one in common, else operator if all name operators, "
+        choices=COMPARE_BY,
+        help="rows (default: layer if all have one in common, else op if all name operators, "
         "else family)",
     )
-    parser.add_argument(
-        "--batch",
-        metavar="SIZE",
-        help="batch size of the rows (default: the largest that is profiled in all); with "
-        "--measure the sizes to "
-        "measure, e.g. 8,32 (default: 1)",
-    )
+    options.add(parser, "--at", help="batch size of the rows (default: the largest that all have)")
     parser.add_argument(
         "--fail-over",
         metavar="SHARE",
@@ -128,11 +136,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare recordings of different networks, or profiles of different devices or "
         "programs",
     )
+    steps = group(parser, _STEPS)
+    steps.add_argument(
+        "--steps", action="store_true", help="print step times of recordings and sweeps"
+    )
+    steps.add_argument(
+        "--published", action="store_true", help="add published times of the same networks"
+    )
+    steps.add_argument(
+        "--format",
+        choices=_FORMATS,
+        default=_FORMATS[0],
+        help="text (default), csv (a line per network, device and batch size) or markdown",
+    )
     options.add(parser, "--all", help=options.EVERY_ROW)
     options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.steps:
+        _print_steps(args)
+        return 0
+    refuse_given(args, "--steps prints step times; without it", "--published", "--format")
+    return _compare(args)
+
+
+def _print_steps(args: argparse.Namespace) -> None:
+    """Print the step times of recordings side by side."""
+    from ..analysis.render.step_table import JSON, show_step_times
+    from ..profile_files import open_completed
+    from ..profiling.measure.sweep_plan import recordings_in
+
+    refuse_given(args, "--steps prints recorded times", *_OF_ROWS, *_TO_MEASURE)
+    if args.base is None:
+        raise CurvescopeError(
+            "Name recordings or the folder of a sweep, to print their step times."
+        )
+    recordings = [open_completed(path) for path in recordings_in([args.base, *args.others])]
+    form = JSON if args.json else args.format
+    show_step_times(recordings, form, published=args.published, batch=args.at)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    """Compare recordings, or versions that are measured now; returns the exit code."""
     from ..analysis.compare import compare, refuse_different
     from ..analysis.conditions import conditions_of
     from ..analysis.side import recorded_side
@@ -153,9 +199,7 @@ def run(args: argparse.Namespace) -> int:
         ]
         if not args.different:
             refuse_different(sides)
-        comparison = compare(
-            sides, args.by, None if args.measure or args.framework else _batch(args)
-        )
+        comparison = compare(sides, args.by, args.at)
     code = 0 if over is None else int(comparison.fails(over))
     if args.json:
         from ..analysis.render.compare import CompareDocument
@@ -191,21 +235,8 @@ def _recorded(args: argparse.Namespace) -> list[AnyPath]:
             "Name two recordings or more, or versions to measure: --measure base=main head=. "
             "--step FILE.py:MAKE_STEP."
         )
-    only = {
-        "--step": args.step,
-        "--device": args.device,
-        "--time-limit": args.time_limit,
-        "--output": args.output,
-    }
-    if useless := [name for name, value in only.items() if value is not None]:
-        raise CurvescopeError(f"{', '.join(useless)}: only with --measure.")
+    refuse_given(args, "Without --measure recordings are compared", *_TO_MEASURE)
     return [args.base, *args.others]
-
-
-def _batch(args: argparse.Namespace) -> int | None:
-    if args.batch is not None and not args.batch.isdecimal():
-        raise CurvescopeError(f"--batch {args.batch}: name one batch size.")
-    return None if args.batch is None else int(args.batch)
 
 
 def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, AnyPath]]:

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let an experiment lock the SM clock of the GPU for its visits, for all who use it "
         "(needs root)",
     )
-    options.add(parser, "--run-its-code", "--curvature", "--all", "--json")
+    options.add(parser, "--run-its-code", "--all", "--json")
 
 
 def run(args: argparse.Namespace) -> int:

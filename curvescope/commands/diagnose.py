@@ -14,15 +14,16 @@ cannot be in the time (--time-limit), then tests the causes by experiment (--exp
 Ctrl-C, SIGTERM or SIGHUP it answers from what is measured and ends. `curvescope confirm` makes the
 missing experiments later, also after a kill.
 
-`curvescope energy` tests the energy of steps instead, and `curvescope model` predicts them on a GPU
-that is not here.
+`--of energy` measures joules per step and sample instead, which needs a device that reports them: a
+GPU, or a CPU with RAPL. `--of memory` runs a few steps of each size, and finds the layers and
+tensors of the peak and the largest batch size that fits. `--card gtx1080` predicts the curve on a
+GPU that is not here: nothing runs, and every view is marked as modelled.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -43,13 +44,12 @@ from ..base.errors import CurvescopeError
 from ..base.standard_output import prints_to_stderr
 from ..base.torch_runtime import pick_device
 from ..diagnosing import measure
+from ..parsers import group
+from ..predicting import predict
+from ..quantities import QUANTITIES, TIME, measure_quantity, show_quantity
 
 if TYPE_CHECKING:
-    from ..profiling.measure.axes import Axes
-    from ..profiling.measure.configuration import Configuration
-    from ..profiling.measure.protocol import Protocol
     from ..profiling.measure.sites.site import Site
-    from ..profiling.recording.remote_store import AnyPath
     from ..profiling.workload.any_workload import AnyWorkload
 
 
@@ -59,13 +59,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"steps take under {FAST_STEP_NS / 1e6:g} ms, in proportion to --time-limit; on a GPU "
         f"{CUDA_EXPERIMENTS_S:g}s, with --quick {QUICK_EXPERIMENTS_S:g}s)"
     )
+    group(parser, options.WHAT).add_argument(
+        "--of",
+        choices=QUANTITIES,
+        default=TIME,
+        help="quantity to measure: time (default), energy or memory",
+    )
     options.add_curve(parser)
+    group(parser, options.WHERE).add_argument(
+        "--card",
+        metavar="GPU[,FACT=VALUE]",
+        help="GPU to predict the times of, e.g. gtx1080 (`curvescope doctor --list devices`); with "
+        "changed facts: gtx1080,memory_bytes=12GiB,sm_count=40, or another cuDNN: k40,"
+        "library=cudnn5; --framework may be torch, tensorflow, mxnet, paddle or caffe",
+    )
     options.add_program(parser)
     options.add(parser, "--probe")
     options.add(parser, "--experiments", help=options.EXPERIMENTS + default)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.card is not None:
+        from ..analysis.render.show import show_diagnosis
+
+        show_diagnosis(predict(args), **options.shown(args))
+    elif args.of != TIME:
+        show_quantity(measure_quantity(args), args)
+    else:
+        _diagnose(args)
+    return 0
+
+
+def _diagnose(args: argparse.Namespace) -> None:
+    """Measure times, test the causes, and print the answer."""
     from ..analysis.render.show import show_diagnosis
     from ..experiments.factors import facts_for
     from ..profiling.measure.affordable import sizes_by_speed
@@ -80,20 +106,20 @@ def run(args: argparse.Namespace) -> int:
     # each probe of a program is a start of it
     share = 0.0 if args.program else options.probe_share_of(args)
     device = "cpu" if args.program else pick_device(args.device)  # a program decides by itself
-    configurations = options.configurations_of(args, axes, device)
-    path = args.output or new_recording_path(configurations[0].network)
+    configuration = options.configuration_of(args, axes, device)
+    path = args.output or new_recording_path(configuration.network)
 
-    def answer(path: AnyPath) -> None:
+    def answer() -> None:
         recording = open_recording(path)
         show_diagnosis(recording, **options.shown(args), facts=facts_for(recording))
 
     def experiments_s(device: str) -> float | None:
-        if args.experiments is None and protocol.name != "quick" and len(axes.curves) == 1:
+        if args.experiments is None and protocol.name != "quick":
             return None
         default_s = (
             QUICK_EXPERIMENTS_S if protocol.name == "quick" else default_experiments_s(device)
         )
-        return options.experiments_s_of(args, default_s) / len(axes.curves)
+        return options.experiments_s_of(args, default_s)
 
     def choose_sizes(site: Site) -> tuple[int, ...]:
         """The sizes that the options ask for; without such an option, those that this machine is
@@ -112,25 +138,22 @@ def run(args: argparse.Namespace) -> int:
             )
         return sizes
 
-    def measure_curve(configuration: Configuration, path: AnyPath) -> None:
-        with answered_if_interrupted(lambda: answer(path)), prints_to_stderr():
-            site = site_of(configuration, find_device=args.device is None, in_rounds=True)
-            measure(
-                site,
-                choose_sizes(site),
-                protocol,
-                path,
-                experiments_s,
-                options.precise_enough(protocol),
-                share,
-            )
-
-    with options.clocks(args, device):
-        if axes.family is not None:
-            return _family(args.json, axes, configurations, protocol, path, measure_curve)
-        measure_curve(configurations[0], path)
-    answer(path)
-    return 0
+    with (
+        options.clocks(args, device),
+        answered_if_interrupted(answer),
+        prints_to_stderr(),
+    ):
+        site = site_of(configuration, find_device=args.device is None, in_rounds=True)
+        measure(
+            site,
+            choose_sizes(site),
+            protocol,
+            path,
+            experiments_s,
+            options.precise_enough(protocol),
+            share,
+        )
+    answer()
 
 
 def _time_step(workload: AnyWorkload, size: int) -> float:
@@ -142,33 +165,3 @@ def _time_step(workload: AnyWorkload, size: int) -> float:
     except CurvescopeError:
         return 0.0
     return time.monotonic() - began_s
-
-
-def _family(
-    as_json: bool,
-    axes: Axes,
-    configurations: Sequence[Configuration],
-    protocol: Protocol,
-    path: AnyPath,
-    measure_curve: Callable[[Configuration, AnyPath], None],
-) -> int:
-    """Measure one curve per value of the second axis, in a folder like that of a sweep."""
-    from ..profiling.measure.sweep_plan import PLAN_FILE, SweepPlan
-    from ..profiling.recording.store import open_recording
-    from .table import show_table
-
-    PLAN_FILE.write(path, SweepPlan(tuple(configurations), axes.values, False, protocol))
-    messages, recordings = terminal.console(stderr=True), []
-    for configuration in configurations:
-        try:
-            measure_curve(configuration, path / configuration.label)
-        except CurvescopeError as error:
-            messages.print(f"{configuration.label}: {error}", style="yellow")
-            continue
-        recordings.append(open_recording(path / configuration.label))
-    if not recordings:
-        raise CurvescopeError(f"No {axes.curve} could be measured for any {axes.family}.")
-    show_table(recordings, "json" if as_json else "text")
-    messages.print(f"Recorded in {path}. Next:")
-    terminal.print_commands(messages, f"curvescope explain {recordings[-1].path}")
-    return 0

@@ -5,6 +5,9 @@ it, and `--all` shows everything. `--pair 4,8` splits the excess from batch 4 to
 curvature at 8, whether significant or not. For a scaling run it prints the efficiency on more
 devices, and where the lost time goes. For a single profile, or one batch size, it says what the
 step waits for, what to do, and what that saves at most: suggested, as nothing was tried.
+
+`env $(curvescope explain RUN --as-env) python train.py` runs a program with what was measured to
+help, as far as variables can set it.
 """
 
 from __future__ import annotations
@@ -13,13 +16,19 @@ import argparse
 from typing import TYPE_CHECKING
 
 from .. import options
+from ..as_environment import print_variables
 from ..base.arguments import parse_duration, parse_share
 from ..base.errors import CurvescopeError
-from ..parsers import group
-from .memory import show
+from ..parsers import group, refuse_given
+from ..quantities import QUANTITIES, TIME, show_quantity
 
 if TYPE_CHECKING:
     from ..profiling.recording.store import Recording
+
+_SHOWN_OTHERWISE = (
+    *("finding", "--of", "--mode", "--limit", "--pair", "--at", "--curvature", "--problem"),
+    *("--noise", "--by-instance", "--memory-limit", "--all", "--json", "--svg"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what, tables = group(parser, "what to explain"), group(parser, "tables of times")
     what.add_argument(
         "--of",
-        choices=("time", "energy", "memory"),
-        default="time",
+        choices=QUANTITIES,
+        default=TIME,
         help="quantity of the curve: time; energy, in joules per step and sample; or the peak "
         "memory (default: time)",
     )
@@ -53,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--pair", metavar="B,KB", help="two batch sizes whose excess to split, e.g. 4,8"
     )
-    what.add_argument("--at", type=int, metavar="B", help="batch size whose curvature to split")
+    options.add(parser, "--at", help="batch size whose curvature to split")
     options.add(parser, "--curvature")
     tables.add_argument(
         "--problem",
@@ -67,31 +76,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "estimated)",
     )
     options.add(parser, "--by-instance", "--memory-limit", "--all", "--json", "--svg")
+    parser.add_argument(
+        "--as-env",
+        action="store_true",
+        help="print the variables NAME=VALUE of the changes that were measured to help; what only "
+        "the program can do is told on standard error",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     from ..profile_files import open_any
     from ..profiling.measure.scaling_plan import PLAN_FILE
 
-    if (args.recording / PLAN_FILE.name).is_file():
+    if args.as_env:
+        refuse_given(args, "--as-env prints variables alone", *_SHOWN_OTHERWISE)
+    elif (args.recording / PLAN_FILE.name).is_file():
         from ..analysis.render.show_scaling import show_scaling
 
         show_scaling(args.recording, args.all, args.json)
         return 0
     with open_any(args.recording) as recording:
-        return _explain(recording, args)
+        if args.as_env:
+            print_variables(recording, args.recording)
+        else:
+            _explain(recording, args)
+    return 0
 
 
-def _explain(recording: Recording, args: argparse.Namespace) -> int:
+def _explain(recording: Recording, args: argparse.Namespace) -> None:
     from ..analysis.diagnosis.suggested import has_no_curve
     from ..analysis.render.show import show_diagnosis, show_table
     from ..analysis.render.show_advice import show_advice
     from ..experiments.factors import facts_for
 
+    shown = {**options.shown(args), "axis": args.curvature}
     listed = recording.meta.get("recording_type") in ("table", "server log")
     of_curve = not listed and {args.pair, args.at, args.mode} != {None}
     curveless = not (listed or of_curve) and has_no_curve(recording)
-    if args.of != "time" or listed or curveless:
+    if args.of != TIME or listed or curveless:
         if args.finding is not None:
             raise CurvescopeError(
                 f"Finding {args.finding}: only the answer on the times of a curve numbers what it "
@@ -101,13 +123,11 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
             raise CurvescopeError("--svg draws the times of one recorded curve: omit it here.")
     if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)
-        show_table(
-            recording, args.recording, problem=args.problem, noise=noise, **options.shown(args)
-        )
-        return 0
+        show_table(recording, args.recording, problem=args.problem, noise=noise, **shown)
+        return
     if recording.meta.get("recording_type") == "server log":
         _explain_log(recording, args)
-        return 0
+        return
     if args.limit is not None:
         raise CurvescopeError(
             f"--limit is for logs of servers; {args.recording} is not one: omit it."
@@ -117,18 +137,13 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
             f"--problem and --noise are for tables of times; {args.recording} is not one: omit "
             "them."
         )
-    if args.of != "time" and (args.pair is not None or args.at is not None):
+    if args.of != TIME and (args.pair is not None or args.at is not None):
         raise CurvescopeError(
             f"--pair and --at split times; for all splits of {args.of} use --all."
         )
-    if args.of == "energy":
-        from ..analysis.render.energy import show_energy
-
-        show_energy(recording, **options.shown(args))
-        return 0
-    if args.of == "memory":
-        show(recording, args)
-        return 0
+    if args.of != TIME:
+        show_quantity(recording, args, args.curvature)
+        return
     facts = facts_for(recording)
     if args.svg is not None:
         from ..analysis.diagnosis.explain import explain
@@ -143,18 +158,16 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         which = {
             name: getattr(args, name) for name in ("by_instance", "pair", "at", "mode", "finding")
         }
-        show_diagnosis(recording, **which, **options.shown(args), facts=facts)
-    return 0
+        show_diagnosis(recording, **which, **shown, facts=facts)
 
 
 def _explain_log(recording: Recording, args: argparse.Namespace) -> None:
     from ..analysis.render.server_log import show_server_log
 
-    options = ("problem", "noise", "pair", "at", "mode")
-    if args.of != "time" or any(getattr(args, name) is not None for name in options):
+    names = ("problem", "noise", "pair", "at", "mode")
+    if args.of != TIME or any(getattr(args, name) is not None for name in names):
         raise CurvescopeError(
             "A server's log has times only: of the options to choose, give --limit and --all alone."
         )
     limit_ms = None if args.limit is None else 1e3 * parse_duration("--limit", args.limit)
-    shown = {"everything": args.all, "as_json": args.json}
-    show_server_log(recording, args.recording, limit_ms=limit_ms, **shown)
+    show_server_log(recording, args.recording, limit_ms=limit_ms, **options.shown(args))

@@ -1,9 +1,12 @@
 """Convert a profile of another profiler to a recording; the format is detected from the content,
 plain or gzip.
 
-Reads SQLite exports and cuda_gpu_trace of Nsight Systems, SQLite files and printed output of
-nvprof, CSV of Nsight Compute, kernel traces, JSON and rocpd databases of rocprofv3, JSON of
-PyTorch's profilers, TensorFlow 1 timelines, and trace.json and .xplane.pb of TensorFlow 2 and JAX.
+Reads SQLite exports of Nsight Systems, SQLite files and printed output of nvprof, CSV of Nsight
+Compute, rocpd databases of rocprofv3, JSON of PyTorch's profilers, TensorFlow 1 timelines, and
+trace.json and .xplane.pb of TensorFlow 2 and JAX.
+
+A recording of `record` that was cut is completed where it is: the first command that reads it does
+the same, but with the pattern for range names that `record` was given.
 
 `--as sweep` makes one sweep of several profiles, each of one batch size, so that `explain` works on
 them.
@@ -24,7 +27,7 @@ from ..analysis.render.terminal import print_prose
 from ..base.arguments import parse_share
 from ..base.errors import CurvescopeError
 from ..base.escaping import escape_controls
-from ..parsers import group
+from ..parsers import group, refuse_given
 
 if TYPE_CHECKING:
     from ..profiling.readers import ImportDocument
@@ -71,9 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or marks:REGEX "
         "(ranges whose names match mark steps)",
     )
-    reading.add_argument(
-        "--device", type=int, metavar="N", help="number of the only device whose work is read"
-    )
+    reading.add_argument("--gpu", type=int, metavar="N", help=shared.ONE_GPU)
     reading.add_argument(
         "--process",
         type=int,
@@ -111,7 +112,11 @@ def run(args: argparse.Namespace) -> int:
 
     start_without_pandas()
     from ..profile_files import advised_lines, describe_imported, notes
+    from ..profiling.recording.store import has_chunks
 
+    if len(args.file) == 1 and has_chunks(args.file[0]):
+        _complete(args)
+        return 0
     done = _import(args)
     if args.json:
         from ..analysis.render.documents import print_document
@@ -133,6 +138,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _complete(args: argparse.Namespace) -> None:
+    """Complete a recording of a command that was cut, where it is."""
+    from ..profile_files import recorded_lines
+    from ..profiling.collect.kept_chunks import recover
+
+    others = args.given - {"file", "--range-pattern"}
+    refuse_given(args, "A recording that was cut is completed where it is", *sorted(others))
+    for line in recorded_lines(recover(args.file[0], args.range_pattern)):
+        print_prose(line)
+
+
 def _import(args: argparse.Namespace) -> ImportDocument:
     from ..profile_files import progress
     from ..profiling.readers import Options, import_profile
@@ -142,8 +158,8 @@ def _import(args: argparse.Namespace) -> ImportDocument:
         raise CurvescopeError(
             "--graph-data numbers the nodes of a capture: give its trace, too, with --capture FILE."
         )
-    of_profiles = ("range_pattern", "steps", "device", "process", "capture", "graph_data")
-    options = Options(**{name: getattr(args, name) for name in of_profiles})
+    of_profiles = ("range_pattern", "steps", "process", "capture", "graph_data")
+    options = Options(device=args.gpu, **{name: getattr(args, name) for name in of_profiles})
     if args.inductor is not None:
         from ..profiling.readers.inductor_code import read_generated
 

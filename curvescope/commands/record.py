@@ -6,7 +6,7 @@ loaded in each process that starts CUDA. CURVESCOPE_CUPTI=PATH selects another l
 CURVESCOPE_CUPTI=off disables it. Without a GPU the recording holds the ranges and torch's CPU
 kernels. Modules and optimizers of torch are layers and ends of steps (CURVESCOPE_TORCH=off disables
 this). The exit code of the command is passed on, and so are signals; whatever ends it, the recorded
-data is kept, if need be for `curvescope recover`.
+data is kept: the first command that reads the recording completes it.
 
 `--with nsys` runs the command under Nsight Systems instead; `--with ncu` and
 `--with nvprof --metrics` replay each kernel to measure its bytes, FLOPs and occupancy;
@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 from .. import options
 from ..analysis.render.terminal import print_prose
-from ..base.counted import counted
 from ..base.errors import CurvescopeError
 from ..base.escaping import escape_controls
 
@@ -40,16 +39,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with",
         dest="tool",
-        metavar="RECORDER",
         default="cupti",
-        help="recorder: cupti (default), nsys, ncu, nvprof, or one of a plugin",
+        choices=("cupti", "nsys", "ncu", "nvprof"),
+        help="recorder: cupti (default), nsys, ncu or nvprof",
     )
     parser.add_argument(
         "--metrics",
         action="store_true",
         help="for --with nvprof: measure metrics of every kernel instead of a timeline",
     )
-    parser.add_argument("--batch", type=int, help="samples per step (default: from range names)")
+    options.add(parser, "--at", help="batch size of its steps (default: from range names)")
     parser.add_argument(
         "--range-pattern",
         metavar="REGEX",
@@ -60,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from ..profile_files import recorded_lines
     from ..profiling.collect.inject import record_command
-    from ..profiling.collect.nvidia_tools import TOOLS
     from ..profiling.readers import Options
     from ..profiling.recording.store import new_recording_path, open_recording
 
@@ -75,12 +74,10 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError(
             "--metrics is for `--with nvprof`; `--with ncu` always measures them."
         )
-    if args.batch is not None and args.batch < 1:
-        raise CurvescopeError(f"--batch {args.batch}: a step needs at least one sample.")
-    reading = Options(batch=args.batch, range_pattern=args.range_pattern)
+    if args.at is not None and args.at < 1:
+        raise CurvescopeError(f"--at {args.at}: a step needs at least one sample.")
+    reading = Options(batch=args.at, range_pattern=args.range_pattern)
     reading.names  # noqa: B018 - raises for an invalid pattern before anything runs
-    if args.tool not in ("cupti", *TOOLS):
-        return _record_by_plugin(args, command, path)
     if args.tool != "cupti":
         return _record_with(args, command, path, reading)
     code, not_merged = record_command(command, path, reading)
@@ -88,49 +85,9 @@ def run(args: argparse.Namespace) -> int:
         said = f"curvescope: {not_merged} The command ended with exit code {code}."
         print(escape_controls(said), file=sys.stderr)  # whole lines: paths in them are copied
         return code
-    describe(open_recording(path))
+    recording = open_recording(path)
+    _say(recording, recorded_lines(recording))
     return code
-
-
-def describe(recording: Recording) -> None:
-    """Say on standard error what a recording of a command has, what is missing in it, and what is
-    next.
-    """
-    from ..profile_files import describe_rows
-    from ..profiling.recording.lost import describe_lost
-    from ..profiling.recording.store import KERNEL, STEP, Status
-
-    path, meta = recording.path, recording.meta
-    counts = {
-        name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")
-    }
-    on_host = recording.work != KERNEL
-    lines = [f"{describe_rows(counts, on_host=on_host)} in {path}"]
-    if (steps := recording.count_rows("steps")) and recording.unit == STEP:
-        lines.append(f"{counted(steps, 'step')}, from {meta['steps_from']}")
-    collectors = meta["collectors"]
-    statuses = [
-        c["cupti_status"] for c in collectors if c.get("cupti_status", "recording") != "recording"
-    ]
-    if not any("cupti_status" in c for c in collectors) and not counts["kernels"]:
-        statuses = ["No process started CUDA: there was no GPU work to record."]
-    statuses += [
-        c["torch_status"] for c in collectors if c.get("torch_status", "recorded") != "recorded"
-    ]
-    lines += [
-        *dict.fromkeys(statuses),
-        *meta.get("warnings", []),
-        *describe_lost(meta["lost"], on_host=on_host),
-    ]
-    if meta["status"] == Status.INCOMPLETE:
-        lines.append("the recording is not complete: some recorded data is lost")
-    elif meta.get("ended_by"):
-        lines.append(
-            f"the program was ended by {meta['ended_by']}: the recording has what it did before"
-        )
-    if counts["kernels"]:
-        lines.append(f"next: curvescope explain {path}")
-    _say(recording, lines)
 
 
 def _say(recording: Recording, lines: Sequence[str]) -> None:
@@ -150,13 +107,4 @@ def _record_with(
 
     code, done = record_with(args.tool, command, path, options, Request(with_metrics=args.metrics))
     _say(open_recording(done.path), [f"{describe_imported(done)} in {done.path}", *notes(done)])
-    return code
-
-
-def _record_by_plugin(args: argparse.Namespace, command: list[str], path: Path) -> int:
-    from ..profile_files import describe_rows
-    from ..profiling.collect.plugin_recorder import record_by_plugin
-
-    code, rows = record_by_plugin(args.tool, command, path)
-    print(f"curvescope: {describe_rows(rows)} in {path}", file=sys.stderr)
     return code

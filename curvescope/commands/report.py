@@ -28,15 +28,15 @@ def run(args: argparse.Namespace) -> int:
     from .. import __version__
     from ..analysis.render.html import render_html
     from ..analysis.render.report_data import report_document, report_input
+    from ..profile_files import open_completed
     from ..profiling.measure.sweep_plan import recordings_in
     from ..profiling.recording.atomic_files import atomic_file
-    from ..profiling.recording.store import open_merged
 
     if args.output.exists() and not args.force:
         raise CurvescopeError(
             f"{args.output} exists already. Choose another -o FILE, or replace it with --force."
         )
-    inputs = [report_input(open_merged(path)) for path in recordings_in(args.recordings)]
+    inputs = [report_input(open_completed(path)) for path in recordings_in(args.recordings)]
     page = render_html(report_document(inputs, __version__)).encode()
     with atomic_file(args.output) as file:
         file.write(page)

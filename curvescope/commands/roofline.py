@@ -14,16 +14,18 @@ from .. import options
 from ..analysis.render import terminal
 from ..base.csv_cells import csv_text
 from ..base.escaping import escape_controls
-
-BY = ("kernel", "layer", "phase")
+from ..base.grouping import ROOFLINE_BY
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "recording", help=options.RECORDING_OR_PROFILE)
     parser.add_argument(
-        "--by", choices=BY, default="kernel", help="what each point stands for (default: kernel)"
+        "--by",
+        choices=ROOFLINE_BY,
+        default="kernel",
+        help="what each point stands for (default: kernel)",
     )
-    parser.add_argument("--batch", type=int, help="batch size (default: the largest profiled)")
+    options.add(parser, "--at")
     options.add(parser, "--all", help="show every point, not only the 25 longest")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print points and roofs as CSV")
@@ -40,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     with open_any(args.recording) as recording:
         refuse_log(recording, args.recording, "roofline")
         meta, hardware = recording.meta, hardware_of(recording.meta)
-        drawn = roofline.recorded_roofline(recording, args.by, args.batch)
+        drawn = roofline.recorded_roofline(recording, args.by, args.at)
     if args.svg is not None:
         from ..analysis.render.svg import roofline_svg
 

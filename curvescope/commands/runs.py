@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
             terminal.print_below(console, Text(f"Unreadable: {row['unreadable']}", "yellow"))
     for row in rows:
         if has_chunks(as_path(row["path"])) and row["status"] == Status.INTERRUPTED:
-            cut = f"Cut: {row['path']}. `curvescope recover {row['path']}` makes its tables."
+            cut = f"Cut: {row['path']}. `curvescope explain {row['path']}` completes it."
             terminal.print_below(console, Text(cut, "yellow"))
     return 0
 

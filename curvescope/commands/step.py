@@ -18,21 +18,19 @@ from ..base.errors import CurvescopeError
 from ..base.torch_runtime import pick_device
 from ..parsers import group
 from ..profiling.measure.axes import Axes
+from ..profiling.measure.protocol import parse_batches
 from ..profiling.recording.axis import BATCH
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, *options.NETWORK)
     options.add(
-        parser,
-        "--batch",
-        type=int,
-        default=32,
-        metavar=None,
-        help="samples in a step (default: 32)",
+        parser, "--batch", default="32", help="batch sizes, one after the other (default: 32)"
     )
     how = group(parser, options.HOW)
-    how.add_argument("--steps", type=int, default=3, help="number of steps in ranges (default: 3)")
+    how.add_argument(
+        "--steps", type=int, default=3, help="number of steps of each size in ranges (default: 3)"
+    )
     how.add_argument(
         "--warm-up",
         type=int,
@@ -43,14 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.batch < 1 or args.steps < 1 or args.warm_up < 0:
-        raise CurvescopeError("--batch and --steps must be at least 1, --warm-up at least 0.")
-    axes = Axes(BATCH, (args.batch,))
-    (configuration,) = options.configurations_of(args, axes, pick_device(args.device))
+    if args.steps < 1 or args.warm_up < 0:
+        raise CurvescopeError("--steps must be at least 1, --warm-up at least 0.")
+    axes = Axes(BATCH, parse_batches(args.batch))
+    configuration = options.configuration_of(args, axes, pick_device(args.device))
     workload = configuration.build(find_device=args.device is None)
-    workload.try_step(args.batch)
-    for _ in range(args.warm_up):
-        workload.time_step()
-    for number, duration_ns in enumerate(workload.annotated_steps(args.steps), 1):
-        print(f"step {number}: {duration_ns / 1e6:.3f} ms, including ranges")
+    for batch in axes.values:
+        workload.try_step(batch)
+        for _ in range(args.warm_up):
+            workload.time_step()
+        for number, duration_ns in enumerate(workload.annotated_steps(args.steps), 1):
+            print(f"batch {batch}, step {number}: {duration_ns / 1e6:.3f} ms, including ranges")
     return 0

@@ -2,7 +2,7 @@
 
 A batch size that does not fit the memory, or crashes, loses only its own data and is reported.
 `--resume` continues an interrupted sweep. Each network, mode and precision becomes one recording in
-the sweep's folder: `curvescope table DIR` prints them side by side,
+the sweep's folder: `curvescope compare --steps DIR` prints them side by side,
 `curvescope explain DIR/RECORDING` explains one.
 """
 
@@ -65,12 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=None,
         help=f"precisions, one or more of {','.join(STEP_PRECISIONS)}",
     )
-    options.add(parser, "--compile", "--cuda-graph", action="store", choices=_CHOICES, default="no")
+    options.add(parser, "--cuda-graph", action="store", choices=_CHOICES, default="no")
     options.add(
         parser,
         "--framework",
-        help="what runs named networks, one or more of torch, torch-compile, jax: a row of the "
-        "table each",
+        help="what runs networks, one or more of torch, torch-compile, jax: a row of the table "
+        "each",
     )
     options.add(parser, "--device")
     where = group(parser, options.WHERE)
@@ -189,9 +189,9 @@ def _kept_compilations(plan: SweepPlan) -> Iterator[None]:
 def _sweep(args: argparse.Namespace, plan: SweepPlan, workers: Workers | None) -> int:
     from ..analysis.framework_reasons import reasons
     from ..analysis.render.live import LiveCurves
+    from ..analysis.render.step_table import JSON, TEXT, show_step_times
     from ..profiling.measure.sweep_plan import PLAN_FILE, run_plan, sweep_recordings
     from ..profiling.recording.store import new_recording_path, open_recording
-    from .table import show_table
 
     # Before anything is written: workers that cannot measure must leave no folder.
     measurers = (
@@ -213,7 +213,7 @@ def _sweep(args: argparse.Namespace, plan: SweepPlan, workers: Workers | None) -
 
     def answer() -> list[Recording]:
         recordings = [open_recording(path) for path in sweep_recordings(folder)]
-        show_table(recordings, "json" if args.json else "text")
+        show_step_times(recordings, JSON if args.json else TEXT)
         for sentence in reasons(recordings):
             messages.print(sentence)
         return recordings
@@ -279,14 +279,16 @@ def _plan(args: argparse.Namespace, workers: Workers | None) -> SweepPlan:
         axes = options.axes_of(args)
     if args.program:
         return SweepPlan(
-            tuple(options.configurations_of(args, axes, "cpu")), axes.values, False, protocol
+            (options.configuration_of(args, axes, "cpu"),), axes.values, False, protocol
         )
     device = pick_device(args.device) if workers is None else workers.pick_device(args.device)
     limit = options.memory_limit_of(args)
-    made = options.steps_of(args, axes, device) if args.step else _networks(args, axes, device)
+    made = (
+        [options.step_configuration(args, axes, device)]
+        if args.step
+        else _networks(args, axes, device)
+    )
     if args.framework is not None:
-        if args.step:
-            raise CurvescopeError("--framework runs named networks: omit --step.")
         made = [
             options.in_framework(recording, framework)
             for recording in made
@@ -320,15 +322,12 @@ def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configu
             device,
             mode,
             precision,
-            compile_it,
             axis=axes.curve,
-            fixed=fixed,
+            fixed=axes.fixed,
         )
         for network in dict.fromkeys(args.network)
         for mode in _chosen(args.mode, MODES, "--mode")
         for precision in _chosen(args.precision, STEP_PRECISIONS, "--precision")
-        for compile_it in _CHOICES[args.compile]
-        for fixed in axes.curves
     ]
 
 

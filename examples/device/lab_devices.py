@@ -1,6 +1,6 @@
 """GPUs of our own laboratory, in the form of Curvescope's own `devices.toml`; sources and all.
 
-curvescope devices lab_gpu
+curvescope doctor --card lab_gpu
 """
 
 from pathlib import Path

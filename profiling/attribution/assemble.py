@@ -120,9 +120,9 @@ class _Assembly:
         device = self._options.device
         if device is not None and device not in self._devices:
             others = ", ".join(map(str, sorted(self._devices)))
-            which = f"it has work of {others}" if others else "it names no device; omit --device"
+            which = f"it has work of {others}" if others else "it names no device; omit --gpu"
             raise CurvescopeError(
-                f"--device {device}: the profile has no work of this device; {which}."
+                f"--gpu {device}: the profile has no work of this device; {which}."
             )
 
     def _in_order(

@@ -279,7 +279,7 @@ class Timeline:
     def _describe(self, windows: Sequence[steps.Window]) -> None:
         batches = self._batches(len(windows))
         if self._options.batch is not None:
-            self.batch_from = "--batch"
+            self.batch_from = "the command line"
         elif any(window.batch for window in windows):
             self.batch_from = "the names of the marks"
         elif self._stated_batch is not None:

@@ -1,8 +1,9 @@
 """The folder of chunk files of a recording, which lies in the recording until they are merged into
 its tables.
 
-So whatever ends the recording command, or fills the disk, leaves what was recorded: `recover`
-merges it later, and commands that read merge it into a temporary recording (`merged_meanwhile`).
+So whatever ends the recording command, or fills the disk, leaves what was recorded: the first
+command that reads it merges it (`with_tables`), into a temporary recording as long as somebody
+records.
 """
 
 from __future__ import annotations
@@ -45,7 +46,6 @@ _ENDS = "ends"  # in it, JSON: how the processes ended, which the command says t
 # Files that hold room on the disk, and their bytes, less on a small disk: for the last events of a
 # thread, and for what is known of the end.
 _EVENTS_ROOM, _END_ROOM = {"room_for_events": (1 << 20,)}, {"room_for_the_end": (1 << 16, 1 << 12)}
-_COMPLETES = " completes it."
 _CUT = (
     "The recording command was killed, or had no room on the disk: what its processes recorded in "
     "their last moments (ranges of some 10 ms, buffers of GPU records) may be missing."
@@ -92,7 +92,7 @@ class Chunks:
         """
         home = self.folder.parent
         kept = (
-            f"What was recorded is kept in {self.folder}, and `curvescope recover {home}` reads it"
+            f"What was recorded is kept in {self.folder}, and `curvescope explain {home}` reads it"
         )
         self.give_room()
         try:
@@ -233,8 +233,7 @@ def recover(path: Path, range_pattern: str | None = None) -> Recording:
     if running := processes_writing(folder):
         raise CurvescopeError(
             f"Process {', '.join(map(str, running))} still records into {folder}: wait until it "
-            f"has ended, or end it with `kill {running[0]}`. `curvescope explain {path}` reads "
-            "what is there."
+            f"has ended, or end it with `kill {running[0]}`."
         )
     writer = RecordingWriter.again(path)
     # The command writes both before it merges, as far as there is room.
@@ -247,13 +246,45 @@ def recover(path: Path, range_pattern: str | None = None) -> Recording:
 
 
 @contextmanager
-def merged_meanwhile(recording: Recording, say: Callable[[str], None]) -> Iterator[Recording]:
-    """Merge the chunk files of a recording into a temporary one for the block, and say why it has
-    them.
+def with_tables(recording: Recording, say: Callable[[str], None]) -> Iterator[Recording]:
+    """The recording with its tables for the block, and say why it had none.
+
+    One that was cut is completed. The chunk files of one that is still recorded, or that cannot be
+    written, are merged into a temporary recording.
     """
     path = Path(str(recording.path))
-    why = _why_not_merged(path)
+    if complete_if_cut(path, say):
+        yield open_recording(path)
+        return
+    is_cut, _ = _is_cut(path)
+    with _merged_meanwhile(recording, is_cut) as merged:
+        yield merged
+
+
+def complete_if_cut(path: Path, say: Callable[[str], None]) -> bool:
+    """Complete a recording that was cut, unless somebody may still record, or it cannot be written;
+    returns whether it did, and says why it had no tables.
+
+    CurvescopeError: what was recorded is damaged.
+    """
+    is_cut, why = _is_cut(path)
     say(why)
+    if not is_cut or not os.access(path, os.W_OK):
+        return False
+    try:
+        recover(path)
+    except (NotMergedError, StorageError) as error:
+        if not isinstance(error.__cause__ or error, (OSError, StorageError)):
+            raise
+        say(str(error))
+        return False
+    return True
+
+
+@contextmanager
+def _merged_meanwhile(recording: Recording, is_cut: bool) -> Iterator[Recording]:
+    """Merge the chunk files of a recording into a temporary one for the block."""
+    path = Path(str(recording.path))
     folder = path / CHUNKS
     check_unlinked(path, CHUNKS)
     options, ends = _options_in(folder), _ends_in(folder)
@@ -264,7 +295,7 @@ def merged_meanwhile(recording: Recording, say: Callable[[str], None]) -> Iterat
             name: value for name, value in recording.meta.items() if name not in ("status", "lost")
         }
         writer = RecordingWriter(target, kept)
-        if why.endswith(_COMPLETES):
+        if is_cut:
             _warn(writer, _CUT)
         with refusing_damage(folder):
             merge_chunks(folder, writer, options, ends=ends)
@@ -272,21 +303,23 @@ def merged_meanwhile(recording: Recording, say: Callable[[str], None]) -> Iterat
         yield open_recording(target)
 
 
-def _why_not_merged(path: Path) -> str:
+def _is_cut(path: Path) -> tuple[bool, str]:
+    """Whether a recording was cut and nobody records any more, and the sentence that says so."""
     running = processes_writing(path / CHUNKS)
+    cut = f"{path} was cut: its recording command was killed, or had no room on the disk."
     try:
-        with locked_folder(path):
-            if not running:
-                return (
-                    f"{path} was cut: its recording command was killed. "
-                    f"`curvescope recover {path}`{_COMPLETES}"
+        with locked_folder(path) as is_locked:
+            if running:
+                number = ", ".join(map(str, running))
+                return False, f"{cut} Process {number} still records into it."
+            if not is_locked:
+                return False, (
+                    f"{path} is still being recorded, or was cut: no lock tells. Once nobody "
+                    f"records, `curvescope import {path}` completes it."
                 )
     except CurvescopeError:
-        return f"{path} is still being recorded: this is what it has so far."
-    number = ", ".join(map(str, running))
-    return (
-        f"{path} was cut: its recording command was killed. Process {number} still records into it."
-    )
+        return False, f"{path} is still being recorded."
+    return True, cut
 
 
 def _warn(writer: RecordingWriter, sentence: str) -> None:
@@ -309,7 +342,7 @@ def _options_in(folder: Path, range_pattern: str | None = None) -> Options:
     except CurvescopeError as error:
         raise CurvescopeError(
             f"{folder / _OPTIONS} has a pattern for names of ranges: {error}. If you know it, "
-            f"write it yourself: `curvescope recover {folder.parent} --range-pattern REGEX`."
+            f"write it yourself: `curvescope import {folder.parent} --range-pattern REGEX`."
         ) from error
     return options
 

@@ -1,6 +1,4 @@
-"""The axes of a measurement: the one of the cost curve, a family of such curves, and
-fixed values.
-"""
+"""The axis of a cost curve, and the fixed values of others."""
 
 from __future__ import annotations
 
@@ -16,28 +14,19 @@ DEFAULT_BATCHES = "1..32"
 
 @dataclass(frozen=True)
 class Axes:
-    """Axes by name, with their increasing values."""
+    """The axis of a curve with its increasing values, and one value of each other axis."""
 
     curve: str
     values: tuple[int, ...]
-    family: str | None = None  # each of its values has a curve of its own
-    family_values: tuple[int, ...] = ()
     fixed: tuple[tuple[str, int], ...] = ()  # other arguments
-
-    @property
-    def curves(self) -> list[tuple[tuple[str, int], ...]]:
-        """Names and values of all arguments but the curve's, one entry per curve."""
-        if self.family is None:
-            return [self.fixed]
-        return [(*self.fixed, (self.family, value)) for value in self.family_values]
 
 
 def parse_axes(texts: Sequence[str], batches: Sequence[int] | None = None) -> Axes:
     """Parse the values of `--axis`, e.g. `tokens=128..4096`; the forms of values are those of
     `--batch`.
 
-    The first axis with several values is the curve, a second one the family, a third an error; a
-    single value is fixed. The values of `--batch` are those of the last axis.
+    The axis with several values is the curve; a single value is fixed. The values of `--batch` are
+    those of the last axis. CurvescopeError: several axes have several values.
     """
     values: dict[str, tuple[int, ...]] = {}
     for text in texts:
@@ -52,14 +41,11 @@ def parse_axes(texts: Sequence[str], batches: Sequence[int] | None = None) -> Ax
         values[BATCH] = tuple(batches)
     values = values or {BATCH: parse_batches(DEFAULT_BATCHES)}
     varied = [name for name, listed in values.items() if len(listed) > 1]
-    if len(varied) > 2:
+    if len(varied) > 1:
         raise CurvescopeError(
-            f"The axes {', '.join(varied)} have several values: one is the curve and one the "
-            "family; give the others one value."
+            f"The axes {', '.join(varied)} have several values: a curve has one such axis. Give "
+            "the others one value, and measure a curve for each."
         )
     curve = varied[0] if varied else next(iter(values))
-    family = varied[1] if len(varied) == 2 else None
-    fixed = tuple(
-        (name, listed[0]) for name, listed in values.items() if name not in (curve, family)
-    )
-    return Axes(curve, values[curve], family, values[family] if family else (), fixed)
+    fixed = tuple((name, listed[0]) for name, listed in values.items() if name != curve)
+    return Axes(curve, values[curve], fixed)

@@ -154,8 +154,8 @@ def describe_failure(codes: Mapping[int, int], logs: Path, folder: Path) -> str:
         how += ", which the system sends when memory runs out"
     return (
         f"Rank {first} {how}. The other ranks were ended; their finished visits are kept, and "
-        f"`curvescope scale --resume {folder}` resumes the run. The log of the rank is under {logs}"
-        + (f" and ends:\n{ends[first]}" if ends[first] else "; it is empty.")
+        f"`curvescope scale measure --resume {folder}` resumes the run. The log of the rank is "
+        f"under {logs}" + (f" and ends:\n{ends[first]}" if ends[first] else "; it is empty.")
     )
 
 

@@ -231,7 +231,7 @@ class _Rank:
             batch, empty = next(iter(self._too_large.items()))
             raise CurvescopeError(
                 f"{self._network.name} does not fit: batch {batch} on one device: {empty.why} "
-                f"({empty.detail}). Choose a smaller --batch."
+                f"({empty.detail}). Choose a smaller --at."
             )
 
     def _lead(self) -> None:

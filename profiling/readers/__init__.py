@@ -49,17 +49,13 @@ READERS = (
     "rocpd_sqlite",
     "curvescope_json",
     "proton_json",
-    "rocprof_json",
-    "autograd_json",
     "tensorflow_json",
     "pytorch_json",
     "serving_results",
     "ncu_csv",
-    "nsys_csv",
     "server_log",
     "llama_bench",
     "nvprof_text",
-    "rocprof_csv",
     "xspace_pb",
     "memory_snapshot",
 )
@@ -286,9 +282,9 @@ def _unknown(source: Source) -> str:
             "CUDA 5 need `nvprof --csv --print-gpu-trace -i FILE`."
         )
     return (
-        "no profile that Curvescope reads: it reads SQLite exports and traces (CSV) of Nsight "
-        "Systems, files and CSV of nvprof, CSV of Nsight Compute, outputs of rocprofv3 (CSV, JSON, "
-        "rocpd), traces of PyTorch, TensorFlow and JAX (JSON or .xplane.pb), logs of vLLM, SGLang, "
+        "no profile that Curvescope reads: it reads SQLite exports of Nsight Systems, files and "
+        "CSV of nvprof, CSV of Nsight Compute, databases of rocprofv3 (`--output-format rocpd`), "
+        "traces of PyTorch, TensorFlow and JAX (JSON or .xplane.pb), logs of vLLM, SGLang, "
         "TensorRT-LLM and llama.cpp, and results of benchmarks of servers. A CSV of your own times "
         "(problem, batch, time_ms) is read by `curvescope import --table FILE`."
     )

@@ -55,12 +55,12 @@ _NO_DEVICE_EVENTS = (
 )
 _OF_SEVERAL = (
     "the trace merges {count} processes, and this is process {at}, from 0; "
-    "`curvescope import FILE --process N` reads another, `curvescope ranks FILE` compares all"
+    "`curvescope import FILE --process N` reads another, `curvescope scale read FILE` compares all"
 )
 _COLLECTIVE_KERNELS = ("nccl", "rccl")
 _NO_RANK = (
-    "the trace has collectives and does not tell its rank, as those on demand (dynolog); `ranks` "
-    "takes the number after `rank` in the name of the file"
+    "the trace has collectives and does not tell its rank, as those on demand (dynolog); `scale "
+    "read` takes the number after `rank` in the name of the file"
 )
 _BATCH_NAMES = ("batch_size", "batch size", "train_batch_size", "per_device_train_batch_size")
 _DEEPEST = 6  # levels of the metadata

@@ -1,4 +1,4 @@
-"""What the outputs of ROCm's rocprofv3 share: CSV, JSON and rocpd contain the same records.
+"""The rows of a run under ROCm's rocprofv3.
 
 A grid counts work-items, a work-group is a block. Agents count processors, too. A dispatch has the
 internal correlation id of the HIP or HSA call that made it
@@ -34,7 +34,7 @@ class Records:
     launches: _Rows = field(default_factory=list)
     ranges: _Rows = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
-    # numbers by agent; empty if agents are only numbers
+    # numbers by agent
     gpus: dict[Any, int] = field(default_factory=dict)
     facts: dict[Any, dict[str, Any] | None] = field(default_factory=dict)
 
@@ -112,9 +112,7 @@ class Records:
             )
 
     def write(self, writer: RecordingWriter, options: Options) -> None:
-        """Write every table; without known GPUs devices are numbered in the order of
-        their agents.
-        """
+        """Write every table."""
         if not self.kernels:
             raise CurvescopeError("it has no kernel; record with `rocprofv3 --kernel-trace`.")
         used = next(
@@ -122,12 +120,8 @@ class Records:
         )
         if used is not None:
             writer.update(device=used)
-        gpus = self.gpus or {
-            agent: index
-            for index, agent in enumerate(sorted({row["agent"] for row in self.kernels}))
-        }
         for row in (*self.kernels, *self.memory):
-            row["device"] = gpus.get(row.pop("agent"))
+            row["device"] = self.gpus.get(row.pop("agent"))
         for name, count in self.lost.items():
             writer.count_lost(name, count)
         missing = {}

@@ -204,8 +204,8 @@ def check_ours_to_complete(recording: AnyPath, folders: Iterable[str]) -> None:
     """Refuse to complete or extend a recording that may be made to harm: one of its folders is a
     link, or it is another user's that this user may only read.
 
-    Whoever extends a recording deletes nothing in it. Only a command that asks for it, `recover` or
-    `--resume`, deletes parts that are not whole.
+    Whoever extends a recording deletes nothing in it. Only the completion of one that was cut, and
+    `--resume`, delete parts that are not whole.
     """
     if isinstance(recording, RemotePath):  # a store has no links
         return

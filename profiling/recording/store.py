@@ -579,7 +579,7 @@ def open_merged(path: AnyPath) -> Recording:
     them.
     """
     if has_chunks(path):
-        raise CurvescopeError(f"{path} {_CUT}. `curvescope recover {path}` makes them.")
+        raise CurvescopeError(f"{path} {_CUT}. `curvescope explain {path}` makes them.")
     return open_recording(path)
 
 

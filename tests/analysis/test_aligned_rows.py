@@ -8,11 +8,12 @@ from random import Random
 import pandas as pd
 import pytest
 
-from curvescope.analysis.aligned_rows import KEYS, OTHERS, align
+from curvescope.analysis.aligned_rows import ALIGNMENT_COLUMNS, OTHERS, align
 from curvescope.analysis.compare import OPERATOR, compare
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
 from curvescope.analysis.decompose.terms import IDLE
 from curvescope.analysis.side import side
+from curvescope.base.grouping import COMPARE_BY
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
@@ -40,7 +41,7 @@ def table(*work, phase="forward"):
         for path, shapes, name, time_ms, *layer in work
     ]
     idle = {"phase": None, "name": IDLE, "kind": "idle", "exclusive_ms": 1.0}
-    return pd.DataFrame([*rows, idle], columns=[*KEYS, "kind", "exclusive_ms"])
+    return pd.DataFrame([*rows, idle], columns=[*ALIGNMENT_COLUMNS, "kind", "exclusive_ms"])
 
 
 def rows_of(*tables, by_layer=False):
@@ -209,7 +210,7 @@ def two_gpus(tmp_path_factory):
         path = import_profile(PROFILES / f"tl_{gpu}_bert_small.json.gz", folder / gpu).path
         recording = open_recording(path)
         steps = recording.frame("steps")
-        times = kernel_times(device_work(recording), steps, KEYS, ())
+        times = kernel_times(device_work(recording), steps, ALIGNMENT_COLUMNS, ())
         found.append(side(gpu, recording.meta, steps, times))
     return found
 
@@ -235,7 +236,7 @@ def test_two_gpus_of_two_vendors_are_compared_by_operator(two_gpus):
 
 
 def test_a_recording_does_not_differ_from_itself(two_gpus):
-    for by in ("layer", "operator", "family", "kernel"):
+    for by in COMPARE_BY:
         assert {line.changes[0].speedup for line in compare([two_gpus[0]] * 2, by).rows} == {1.0}
 
 

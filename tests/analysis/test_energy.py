@@ -77,6 +77,6 @@ def test_measuring_energy_where_there_is_none_ends_before_anything_runs(
 ):
     monkeypatch.setattr("curvescope.profiling.hardware.energy.POWERCAP", tmp_path)
     assert "no RAPL package" in refusal_of(
-        "energy", "alexnet", "--device", "cpu", "-o", tmp_path / "r"
+        "diagnose", "--of", "energy", "alexnet", "--device", "cpu", "-o", tmp_path / "r"
     )
     assert not (tmp_path / "r").exists()

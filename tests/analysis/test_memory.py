@@ -202,7 +202,7 @@ def test_a_recording_without_allocations_says_how_to_get_them(tmp_path):
     run = open_recording(write_planted(tmp_path / "r"))
     with pytest.raises(
         CurvescopeError,
-        match=r"has no allocations of a step: .* Record it with `curvescope memory`",
+        match=r"has no allocations of a step: .* Record it with `curvescope diagnose --of memory`",
     ):
         explain_memory(run)
     with pytest.raises(CurvescopeError, match="--curvature throughput is of times"):

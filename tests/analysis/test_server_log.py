@@ -335,16 +335,17 @@ def test_the_report_of_a_log_says_what_explain_says(tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "what"),
-    [(["breakdown"], "breakdown"), (["roofline"], "roofline"), (["apply"], "measured change")],
+    [
+        (["breakdown"], "breakdown"),
+        (["roofline"], "roofline"),
+        (["explain", "--as-env"], "measured change"),
+    ],
 )
 def test_what_asks_for_kernels_refuses_a_log_by_the_name_that_the_user_gave(
     words, what, tmp_path, refusal_of
 ):
     (tmp_path / "server.log").write_text(CLIFF)
     path = tmp_path / "server.log"
-    if words == ["apply"]:  # of recordings alone
-        assert main(["import", str(path), "-o", str(tmp_path / "r")]) == 0
-        path = tmp_path / "r"
     said = refusal_of(*words, path)
     assert f"{path} is a server's log" in said
     assert f"so there is no {what} of it. `curvescope explain {path}` shows its curve" in said

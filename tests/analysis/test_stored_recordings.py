@@ -251,7 +251,7 @@ def test_a_verdict_has_an_interval_that_holds_it_and_a_spread_more_than_one_step
 
 def test_a_table_of_times_has_no_precision_or_version_that_nobody_recorded(recording, document_of):
     meta = json.loads((recording / "recording.json").read_text())
-    for cell in document_of("table", recording)["times"]:
+    for cell in document_of("compare", "--steps", recording)["times"]:
         assert "?" not in cell["framework"]
         assert "None" not in (cell["network"], cell["mode"])
         assert cell["precision"] == meta.get("precision", cell["precision"])

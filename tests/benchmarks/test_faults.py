@@ -84,7 +84,7 @@ def test_what_is_gone_by_number_is_seen(load, tmp_path, monkeypatch, command, go
         ("disk", "report"),
         ("kill", "record"),
         pytest.param("interrupt", "record", marks=pytest.mark.exhaustive),
-        pytest.param("read-only", "model", marks=pytest.mark.exhaustive),
+        pytest.param("read-only", "diagnose --card", marks=pytest.mark.exhaustive),
     ],
 )
 def test_one_trial_of_some_faults(load, name, command, monkeypatch):

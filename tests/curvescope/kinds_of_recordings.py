@@ -117,7 +117,7 @@ def _diagnose_program(path: Path, command: Command) -> None:
 def _measure_memory(path: Path, command: Command) -> None:
     (path.parent / "own_step.py").write_text(OWN_STEP)
     words = ("--step", "own_step.py:make_step", "--batch", "1,2,4", "--device", "cpu")
-    command("memory", *words, "-o", path, cwd=path.parent, code=0)
+    command("diagnose", "--of", "memory", *words, "-o", path, cwd=path.parent, code=0)
 
 
 def _bench(path: Path, command: Command) -> None:
@@ -127,8 +127,8 @@ def _bench(path: Path, command: Command) -> None:
 
 
 def _model(path: Path, command: Command) -> None:
-    words = ("vgg_a", "--device", "gtx1080", "--batch", "16..64")
-    command("model", *words, "-o", path, cwd=path.parent, code=0)
+    words = ("vgg_a", "--card", "gtx1080", "--batch", "16..64")
+    command("diagnose", *words, "-o", path, cwd=path.parent, code=0)
 
 
 def _import_table(path: Path, command: Command) -> None:
@@ -144,9 +144,9 @@ def _import_sweep(path: Path, command: Command) -> None:
 
 def _scale(path: Path, command: Command) -> None:
     network = ("scale_models:build", "--input-shape", "64", "--device", "cpu", "--threads", "1")
-    words = ("--devices", "1,2", "--batch", "8", "--quick", "--time-limit", "0.1")
+    words = ("--devices", "1,2", "--at", "8", "--quick", "--time-limit", "0.1")
     where = Path(scale_models.__file__).parent
-    command("scale", *network, *words, "-o", path, cwd=where, code=0)
+    command("scale", "measure", *network, *words, "-o", path, cwd=where, code=0)
 
 
 def _begin(path: Path, _: Command) -> None:

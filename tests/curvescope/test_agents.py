@@ -13,7 +13,10 @@ import pytest
 
 from curvescope import agent_calls, agents
 from curvescope.agent_limits import MOST_CHARACTERS, Roots, bounded
+from curvescope.analysis.decompose.breakdown import ROW_COLUMNS
+from curvescope.analysis.roofline import POINT_COLUMNS
 from curvescope.base.errors import BackendMissingError, CurvescopeError
+from curvescope.base.grouping import BREAKDOWN_BY, COMPARE_BY, ROOFLINE_BY
 from curvescope.cli import COMMANDS, main
 
 from ..profiling.readers.made_profiles import PROFILES
@@ -29,9 +32,9 @@ def run(tmp_path_factory):
     assert (
         main(
             [
-                "model",
+                "diagnose",
                 "vgg_a",
-                "--device",
+                "--card",
                 "gtx1080",
                 "--batch",
                 "16..64",
@@ -108,8 +111,8 @@ def test_rows_that_are_not_shown_are_counted(run, ask):
     assert whole["rows_left_out"] == 0
     assert sum(row["time_ms"] for row in whole["rows"]) == pytest.approx(whole["time_ms"], rel=1e-2)
     assert ask.commands == [
-        ("breakdown", "--by=kernel", "--batch=32"),
-        ("breakdown", "--by=layer", "--batch=32"),
+        ("breakdown", "--by=kernel", "--at=32"),
+        ("breakdown", "--by=layer", "--at=32"),
     ]
 
 
@@ -252,6 +255,24 @@ def test_what_is_inside_the_roots_is_read(tmp_path, monkeypatch):
         roots.check(path)
     for url in ("s3://named/job", "s3://named/job/rank0", "s3://named/job/rank=0"):
         roots.check(url)
+
+
+def test_tools_offer_the_rows_that_commands_and_views_have():
+    async def schemas():
+        from mcp import Client
+
+        async with Client(agents.make_server()) as client:
+            return {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
+
+    views = {"breakdown": BREAKDOWN_BY, "compare": COMPARE_BY, "roofline": ROOFLINE_BY}
+    asked = anyio.run(schemas)
+    for name, choices in views.items():
+        by = asked[name]["properties"]["by"]
+        offered = by["enum"] if "enum" in by else by["anyOf"][0]["enum"]
+        (action,) = (a for a in COMMANDS[name].build()[0]._actions if a.dest == "by")
+        assert tuple(offered) == tuple(action.choices) == choices
+    assert set(ROW_COLUMNS) == set(BREAKDOWN_BY)
+    assert set(POINT_COLUMNS) == set(ROOFLINE_BY)
 
 
 def test_a_root_must_be_a_folder(tmp_path, refusal_of):

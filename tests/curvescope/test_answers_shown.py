@@ -204,7 +204,7 @@ def test_a_step_of_ones_own_without_layers_says_how_to_name_them(tmp_path, text_
     shown = text_of("explain", own, "--all")
     hint = "set `step.module = model` in `make_step`"
     assert hint in " ".join(shown.split())
-    assert f"breakdown {own} --by op --batch" in shown
+    assert f"breakdown {own} --by op --at" in shown
     named = text_of("explain", write_planted(tmp_path / "named", mode="own"), "--all")
     assert "step.module" not in named
     assert "--by layer" in named

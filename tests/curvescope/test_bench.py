@@ -4,17 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
 from curvescope.cli import main
 from curvescope.kernels import ceilings
 from curvescope.kernels.levels import MemoryLevel
-from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.recording.store import open_recording
-
-from .narrow_alexnet import narrow
 
 SHORT = ("--time-limit", "0.05")
 
@@ -73,7 +69,7 @@ def test_explain_and_breakdown_read_it(swept, command):
     total = sum(part["value"]["value"] for part in excess["shares"])
     assert total == pytest.approx(medians[16] - 4 * medians[4], abs=5e-6)
     broken = json.loads(
-        command("breakdown", "swept", "--by", "op", "--batch", "16", "--json", cwd=folder).stdout
+        command("breakdown", "swept", "--by", "op", "--at", "16", "--json", cwd=folder).stdout
     )
     (product,) = [row for row in broken["rows"] if row["label"] == "aten::mm"]
     assert product["flops"] == 2 * 16**3
@@ -120,7 +116,6 @@ def test_what_a_backend_cannot_do_is_an_outcome_not_an_error(tmp_path, command):
         (("gemm", "--backend", "abacus"), "choose from torch"),
         (("gemm", "--until", "0"), "a share of the median"),
         (("gemm", "--time-limit", "-1"), "more than 0"),
-        (("gemm", "--against", "x"), "needs --from"),
         (("frobnicate",), "invalid choice"),
     ],
 )
@@ -153,54 +148,6 @@ def test_ceilings_are_kept_and_taken_along_by_later_recordings(
     taken = json.loads((tmp_path / "later/recording.json").read_text())["ceilings"]
     assert taken["flops_per_s"] == kept["flops_per_s"]
     assert taken["measured_utc"] == kept["measured_utc"]
-
-
-def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path, command, monkeypatch):
-    one_round = replace(
-        PROTOCOLS["quick"],
-        rounds=(1, 1),
-        steps_per_visit=(1, 1),
-        profiled_steps=1,
-        time_limit_s=600.0,
-    )
-    monkeypatch.setitem(PROTOCOLS, "quick", one_round)
-    narrow(monkeypatch)
-    recorded = (
-        "diagnose",
-        "alexnet",
-        "--batch",
-        "1",
-        "--quick",
-        "--experiments",
-        "0",
-        "-o",
-        "step",
-    )
-    command(*recorded, cwd=tmp_path, code=0)
-    layers = (
-        "bench",
-        "gemm",
-        "--from",
-        "alexnet",
-        "--batch",
-        "1",
-        "--cache",
-        "hot",
-        "--time-limit",
-        "0.05",
-    )
-    layers = (*layers, "-o", "alone")
-    done = command(*layers, "--against", "step", "--json", cwd=tmp_path, code=0)
-    document = json.loads(done.stdout)
-    held = {(one["layer"], one["phase"]): one for one in document["against"]}
-    assert len(held) == 6  # three fully connected layers, forward and backward
-    medians = {}
-    for sweep in document["sweeps"]:
-        for layer in sweep["layers"]:
-            key = (layer, sweep["phase"])
-            medians[key] = medians.get(key, 0.0) + sweep["results"][0]["median_ns"] / 1e6
-    assert {key: one["alone_ms"] for key, one in held.items()} == pytest.approx(medians)
-    assert all(one["in_step_ms"] > 0 for one in held.values())
 
 
 @pytest.mark.slow

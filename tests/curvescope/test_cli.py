@@ -15,6 +15,8 @@ import pytest
 
 from curvescope import cli
 from curvescope.cli import COMMANDS, main
+from curvescope.commands import doctor
+from curvescope.gpu_checks import Check
 from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.measure.sites import process
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
@@ -129,10 +131,12 @@ def test_sweep_measures_several_and_prints_them_side_by_side(workplace, command)
     done = command("sweep", "my_model:small", *what, *how, cwd=workplace, code=0)
     assert "Step ms by batch size" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
-    cells = json.loads(command("table", "swept", "--json", cwd=workplace).stdout)["times"]
+    cells = json.loads(command("compare", "--steps", "swept", "--json", cwd=workplace).stdout)[
+        "times"
+    ]
     assert [(c["mode"], c["batch"]) for c in cells] == [("forward", 2), ("training", 2)]
     assert all(c["n"] >= 4 and c["low_ms"] <= c["time_ms"] <= c["high_ms"] for c in cells)
-    markdown = command("table", "swept", "--format", "markdown", cwd=workplace).stdout
+    markdown = command("compare", "--steps", "swept", "--format", "markdown", cwd=workplace).stdout
     assert "| my_model:small | training fp32 |" in markdown
     again = command("sweep", "--resume", "swept", "--json", cwd=workplace)
     assert json.loads(again.stdout)["times"] == cells
@@ -181,9 +185,9 @@ def test_steps_run_in_ranges_that_a_recorder_sees(workplace, command, capfd):
     assert len(of_steps) == 2
 
 
-def test_table_puts_published_figures_under_their_own_device(tmp_path, command):
+def test_step_times_put_published_figures_under_their_own_device(tmp_path, command):
     write_planted(tmp_path / "r", network="alexnet")
-    out = command("table", "r", "--published", cwd=tmp_path).stdout
+    out = command("compare", "--steps", "r", "--published", cwd=tmp_path).stdout
     assert "GeForce GTX 1080" in out
     assert "Tesla K80" in out
     assert "(published)" in out
@@ -196,12 +200,14 @@ def test_networks_lists_what_can_be_measured(tmp_path, command, monkeypatch):
     monkeypatch.setattr("curvescope.profiling.workload.networks.names", lambda: named)
     rows = {
         row["name"]: row
-        for row in json.loads(command("networks", "--json", cwd=tmp_path).stdout)["networks"]
+        for row in json.loads(
+            command("doctor", "--list", "networks", "--json", cwd=tmp_path).stdout
+        )["networks"]
     }
     assert list(rows) == named
     assert rows["vgg_a"]["parameters"] == 132_863_336
     assert "arXiv:1409.1556" in rows["vgg_a"]["paper"]
-    out = command("networks", cwd=tmp_path).stdout
+    out = command("doctor", "--list", "networks", cwd=tmp_path).stdout
     assert "resnet50_v1.5" in out
     assert max(map(len, out.splitlines())) <= 80
 
@@ -215,7 +221,25 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
     assert found["PyTorch"]
     assert found["native library"]
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert "missing" in command("doctor", cwd=tmp_path).stdout
+    text = command("doctor", cwd=tmp_path).stdout
+    assert "missing" in text
+    steps = text.partition("\nNext:\n")[2].splitlines()
+    assert any(line.startswith("  curvescope diagnose alexnet --quick  # ") for line in steps)
+    assert steps[-1].startswith("  curvescope explain FILE  # ")
+
+
+def test_doctor_ends_with_a_command_for_each_missing_thing_that_matters():
+    install = "pip install 'curvescope[torch]'"
+    missing = [
+        Check("PyTorch", False, "needed by diagnose", "get it", install),
+        Check("nvprof", False, "for Kepler to Volta", "a separate download"),
+        Check("CUDA device", False, "none"),
+    ]
+    first, last = doctor._next_steps(missing)
+    assert first == f"{install}  # PyTorch"
+    assert last.startswith("curvescope explain FILE")
+    here = [Check("PyTorch", True, "2.13"), Check("CUDA device", True, "one")]
+    assert "this machine's GPU" in doctor._next_steps(here)[0]
 
 
 @pytest.mark.parametrize(
@@ -246,24 +270,34 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("sweep", "alexnet", "-o", "mine"), "nothing is overwritten"),
         (("sweep", "--resume", "mine"), "contains no sweep"),
         (("sweep", "alexnet", "--resume", "mine"), "omit the network"),
-        (("table", "nowhere"), "nowhere does not exist"),
+        (("compare", "--steps", "nowhere"), "nowhere does not exist"),
         (("step",), "Name a network"),
-        (("step", "alexnet", "--batch", "0"), "must be at least 1"),
+        (("step", "alexnet", "--batch", "0"), "batch sizes start at 1"),
+        (("step", "alexnet", "--steps", "0"), "must be at least 1"),
         (("diagnose", "alexnet", "--time-limit", "0"), "more than 0"),
         (("diagnose", "alexnet", "--experiments", "long"), "a duration, e.g. 60s or 2m"),
         (
-            ("energy", "alexnet", "--batch", "1,2", "--axis", "batch=1"),
+            ("diagnose", "--of", "energy", "alexnet", "--batch", "1,2", "--axis", "batch=1"),
             "give the values of batch once",
         ),
         (
-            ("energy", "bert_base", "--batch", "1,2", "--axis", "tokens=8,16"),
-            "energy measures one curve",
+            ("diagnose", "bert_base", "--batch", "1,2", "--axis", "tokens=8,16"),
+            "a curve has one such axis",
         ),
         (
-            ("memory", "bert_base", "--batch", "1,2", "--axis", "tokens=8,16"),
-            "memory measures one curve",
+            ("diagnose", "--of", "energy", "alexnet", "--probe", "0"),
+            "--of energy measures the energy alone: omit --probe",
         ),
-        (("memory", "alexnet", "--memory-limit", "much"), "--memory-limit much"),
+        (
+            ("diagnose", "--of", "memory", "alexnet", "--quick", "--until", "1%"),
+            "--of memory measures the memory alone: omit --protocol, --until",
+        ),
+        (
+            ("diagnose", "--of", "memory", "--", "true"),
+            "--of memory measures the memory alone: omit -- COMMAND",
+        ),
+        (("explain", "mine", "--of", "memory", "--memory-limit", "much"), "--memory-limit much"),
+        (("explain", "mine", "--as-env", "--json"), "--as-env prints variables alone: omit --json"),
         (("confirm", "mine", "--experiments", "0"), "no time is left"),
         (("diagnose", "alexnet", "--device", "cuda:99"), "doctor"),
         (("diagnose", "alexnet", "--device", "abacus"), "Unknown device"),
@@ -273,7 +307,7 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("explain", "nowhere"), "nowhere does not exist"),
         (("explain", "mine", "--pair", "1,3"), "the recording has batch 1, 2, 4"),
         (("explain", "mine", "--at", "4"), "a neighbour on each side"),
-        (("breakdown", "mine", "--batch", "3"), "was not measured"),
+        (("breakdown", "mine", "--at", "3"), "was not measured"),
         (("frobnicate",), "invalid choice"),
         ((), "usage"),
     ],
@@ -385,14 +419,14 @@ def test_help_imports_nothing_heavy(tmp_path):
         assert name in done.stdout
 
 
-@pytest.mark.parametrize(("name", "spared"), [("runs", True), ("devices", False)])
+@pytest.mark.parametrize(("name", "spared"), [("runs", True), ("doctor --list devices", False)])
 def test_the_process_of_a_command_that_reads_starts_and_ends_sooner(name, spared, tmp_path):
     code = (
         "import gc, os, sys\n"
         "from curvescope.cli import main\n"
-        f"main(['{name}'])\n"
+        f"main({name.split()})\n"
         "assert gc.isenabled(), 'a caller in its own process'\n"
-        f"sys.argv[1:] = ['{name}']\n"
+        f"sys.argv[1:] = {name.split()}\n"
         "main()\n"
         "variables = {'OPENBLAS_NUM_THREADS', 'ARROW_DEFAULT_MEMORY_POOL'} & set(os.environ)\n"
         f"assert (not gc.isenabled(), len(variables)) == ({spared}, {2 * spared}), variables"
@@ -475,9 +509,9 @@ def test_an_interrupt_that_the_interpreter_swallows_still_ends_the_command(
             pass
         return 0
 
-    monkeypatch.setattr("curvescope.commands.networks.run", run)
+    monkeypatch.setattr("curvescope.commands.doctor.run", run)
     hook = sys.unraisablehook
-    assert main(["networks"]) == 130
+    assert main(["doctor"]) == 130
     assert capsys.readouterr().err == "curvescope: interrupted\n"
     assert sys.unraisablehook is hook
 

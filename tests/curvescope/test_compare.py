@@ -92,13 +92,13 @@ def test_rows_of_a_batch_size_that_further_rounds_left_out(runs, tmp_path, docum
         return steps[(steps["batch"] != 16) | (steps["round"] < 4)]
 
     write_planted(tmp_path / "focused", "unexplained", seed=7, keep=without_the_largest_later)
-    rows = document_of("compare", runs / "base", tmp_path / "focused", "--batch", "16")["rows"]
+    rows = document_of("compare", runs / "base", tmp_path / "focused", "--at", "16")["rows"]
     assert all(row["times_ms"][1] > 0 for row in rows if row["label"] != "idle")
 
 
 def test_three_generations_side_by_side_name_algorithms_and_hardware(runs, document_of, text_of):
     paths = [str(runs / name) for name in ("base", "again", "v100")]
-    document = document_of("compare", *paths, "--batch", "16")
+    document = document_of("compare", *paths, "--at", "16")
     rows = {row["label"]: row for row in document["rows"]}
     assert rows["conv3 backward"]["remarks"][1].startswith("GEMM → implicit GEMM")
     # V100 has 15.7 TFLOP/s and 898 GB/s to the GTX 1080's 8.87 and 320: 1.77 and 2.8 times; twice
@@ -122,7 +122,7 @@ def test_a_forward_step_beside_a_training_step_is_said(runs, tmp_path, text_of):
 def test_rows_add_up_to_the_profiled_step(runs, by, document_of):
     paths = [str(runs / name) for name in ("base", "slow")]
     document = document_of("compare", *paths, "--by", by)
-    whole = document_of("breakdown", paths[0], "--batch", "16")
+    whole = document_of("breakdown", paths[0], "--at", "16")
     profiled = whole["time_ms"] - whole["overhead_ms"]
     assert sum(row["times_ms"][0] or 0 for row in document["rows"]) == pytest.approx(profiled)
 
@@ -171,7 +171,7 @@ def test_a_profile_without_steps_says_so(tmp_path, refusal_of):
 
 def test_a_modelled_recording_is_said_to_be_one(tmp_path, text_of):
     for gpu in ("k40", "gtx1080"):
-        command = ["model", "alexnet", "--device", gpu, "--batch", "8,16"]
+        command = ["diagnose", "alexnet", "--card", gpu, "--batch", "8,16"]
         assert main([*command, "-o", str(tmp_path / gpu)]) == 0
     out = text_of("compare", tmp_path / "k40", tmp_path / "gtx1080")
     assert "Modelled, not measured" in out
@@ -224,8 +224,11 @@ def test_recordings_compare_themselves_by_batch_size_and_by_row(runs, document_o
     [
         ([], "Name two recordings or more, or versions to measure"),
         (["RUN"], "Name two recordings or more"),
-        (["RUN", "RUN", "--step", "step.py:make_step"], "--step: only with --measure"),
-        (["RUN", "RUN", "--batch", "1,2"], "--batch 1,2: name one batch size"),
+        (["RUN", "RUN", "--step", "step.py:make_step"], "recordings are compared: omit --step"),
+        (["RUN", "RUN", "--batch", "1,2"], "recordings are compared: omit --batch"),
+        (["RUN", "RUN", "--published"], "--steps prints step times; without it: omit --published"),
+        (["RUN", "--steps", "--by", "layer"], "--steps prints recorded times: omit --by"),
+        (["--steps"], "Name recordings or the folder of a sweep"),
         (
             ["--measure", "base=.", "--step", "step.py:make_step"],
             "takes two versions or more with different names",

@@ -13,6 +13,7 @@ from functools import cache
 import pytest
 
 from curvescope.cli import COMMANDS
+from curvescope.commands.scale import PARTS as SCALE
 from curvescope.profiling.readers import READERS
 
 from ..profiling.readers.fuzzing import SEEDS
@@ -23,13 +24,13 @@ from .kinds_of_recordings import MADE, of_readers, of_stored
 # The kinds on which every option is tried: the richest of each origin.
 FOR_OPTIONS = ("own step", "table of times", "nsys_sqlite 1")
 # Positional arguments that are recordings, by `dest`.
-RECORDED = {"recording", "recordings", "run", "ranks", "base", "root", "file"}
+RECORDED = {"recording", "recordings", "ranks", "base", "root", "file"}
 # Positional arguments that are left out, where an argument of RECORDED is there.
 LEFT_OUT = {"others", "program"}
 # Commands that read no recording, or that read it when an agent asks.
 WITHOUT = {
-    *("diagnose", "energy", "memory", "sweep", "scale", "bench", "record", "step", "model"),
-    *("doctor", "devices", "networks", "completion", "mcp"),
+    *("diagnose", "sweep", "scale", "bench", "record", "step", "doctor", "mcp"),
+    "scale measure",
 }
 # Options that are always given: what is written goes into the test's folder, and what measures ends
 # soon.
@@ -38,7 +39,7 @@ ALWAYS = {
     "export": ["-o", "new"],
     "import": ["-o", "new"],
     "confirm": ["--experiments", "1s", "--run-its-code"],
-    "ranks": ["--workers", "1"],
+    "scale read": ["--workers", "1"],
 }
 # A value for each option that takes one; BATCH, PAIR: sizes of the recording.
 VALUES = {
@@ -46,7 +47,7 @@ VALUES = {
     "--against": "1",
     "--batch": "BATCH",
     "--capture": "RUN",
-    "--device": "0",
+    "--gpu": "0",
     "--explain": "0",
     "--fail-over": "5%",
     "--graph-data": "RUN",
@@ -64,21 +65,28 @@ VALUES = {
 UNTRIED = {
     "compare": {
         *("--measure", "--framework", "--mode", "--step", "--step-range", "--step-line"),
-        *("--step-function", "--device", "--time-limit", "--output"),
+        *("--step-function", "--device", "--batch", "--time-limit", "--output"),
     },
     "confirm": {
         *("--experiments", "--lock-clocks", "--run-its-code"),
-        *("--curvature", "--all", "--json"),  # of what it prints, as `explain` does
+        *("--all", "--json"),  # of what it prints, as `explain` does
     },
     "explain": {"--svg"},
     "export": {"--output"},
     "import": {"--output"},
-    "ranks": {"--scheduler", "--workers"},
+    "scale read": {"--scheduler", "--workers"},
     "report": {"--output"},
     "roofline": {"--svg"},
     "runs": {"--store"},
 }
-NEEDED = {"compare": ["RUN"], "ranks --against": ["--explain", "0"]}
+NEEDED = {
+    "compare": ["RUN"],
+    "compare --format": ["--steps"],
+    "compare --published": ["--steps"],
+    "scale read --against": ["--explain", "0"],
+}
+# What has a parser of its own: commands, and parts of `scale`.
+PARSED = {**COMMANDS, **{f"scale {name}": part for name, part in SCALE.items()}}
 
 
 def reads(command):
@@ -89,10 +97,10 @@ def reads(command):
 
 @cache
 def parser_of(command):
-    return COMMANDS[command].build()[0]
+    return PARSED[command].build()[0]
 
 
-READING = [command for command in COMMANDS if command not in WITHOUT]
+READING = [command for command in PARSED if command not in WITHOUT]
 
 
 def plain_line(command):
@@ -127,7 +135,7 @@ def option_lines(command):
 
 def test_a_command_reads_recordings_or_is_listed_as_one_that_reads_none():
     """A new command that names its argument otherwise is listed in RECORDED or in WITHOUT."""
-    assert {command for command in COMMANDS if not reads(command)} == WITHOUT
+    assert {command for command in PARSED if not reads(command)} == WITHOUT
 
 
 @ask_each("command", READING)
@@ -215,7 +223,7 @@ def fault_of(command, words, recording, run):
             shutil.rmtree(written)
         written.unlink(missing_ok=True)
     try:
-        done = run(command, *fill(words, recording), cwd=recording.parent)
+        done = run(*command.split(), *fill(words, recording), cwd=recording.parent)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"

@@ -6,6 +6,7 @@ import pytest
 
 from curvescope import gpu_checks
 from curvescope.base.errors import BackendMissingError
+from curvescope.cli import main
 from curvescope.commands import doctor
 from curvescope.profiling.collect import self_test
 from curvescope.profiling.collect.self_test import SelfTest
@@ -79,7 +80,7 @@ def test_without_a_driver_there_is_no_line_beyond_the_one_that_says_so(monkeypat
     monkeypatch.setattr(gpu_checks, "CudaDriver", missing)
     monkeypatch.setattr(doctor, "_CHECKS", (doctor._cuda,))
     assert list(gpu_checks.check_gpus()) == []
-    assert doctor.run(type("Args", (), {"json": False})) == 0
+    assert main(["doctor"]) == 0
     assert capsys.readouterr().out.count("missing") == 1
 
 
@@ -111,7 +112,7 @@ def test_a_card_that_does_not_admit_several_processes_is_a_fault(card, monkeypat
     check = card()["GPU 0"]
     assert not check.found
     assert f"compute mode {name}" in check.detail
-    assert "nvidia-smi -c DEFAULT" in check.remedy
+    assert "nvidia-smi -c DEFAULT" in check.command
 
 
 def test_a_collector_that_records_nothing_is_a_fault_with_its_reason(card, monkeypatch):

@@ -4,11 +4,15 @@ import re
 
 import pytest
 
-from curvescope.cli import COMMANDS, JOBS, SELDOM
+from curvescope.cli import COMMANDS, INSTEAD, JOBS, main
 from curvescope.commands.bench import BENCHES
+from curvescope.commands.scale import PARTS as SCALE
+
+from ..tables import ask_each
 
 LONGEST_LIST = 9  # options that are read well without groups, with --help
 MOST = 20
+MOST_COMMANDS = 18
 
 
 def test_the_first_page_names_every_command_once_by_job(command, tmp_path):
@@ -17,15 +21,32 @@ def test_the_first_page_names_every_command_once_by_job(command, tmp_path):
     for job, commands in JOBS.items():
         section = text.partition(f"\n{job}:\n")[2].partition("\n\n")[0]
         assert [line.split()[0] for line in section.splitlines() if line[2] != " "] == [
-            one.name for one in commands if one.name not in SELDOM
+            one.name for one in commands
         ]
-    more = text.partition("\nmore commands:\n")[2].partition("\n\n")[0]
-    assert tuple(more.replace(",", " ").split()) == SELDOM
-    assert len(COMMANDS) - len(SELDOM) <= MOST
+    assert len(COMMANDS) <= MOST_COMMANDS
     assert all(f"  {name} " in command("bench", "--help", cwd=tmp_path).stdout for name in BENCHES)
+    assert all(f"  {name} " in command("scale", "--help", cwd=tmp_path).stdout for name in SCALE)
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, *(f"bench {name}" for name in BENCHES)])
+@ask_each(("word", "instead"), INSTEAD.items())
+def test_a_word_that_is_no_command_gets_one_line_with_what_to_type(word, instead, capsys):
+    """The line is a command line that its parser takes."""
+    assert main([word, "x"]) == 2
+    said = capsys.readouterr().err
+    assert said == f"curvescope: There is no command {word}: type `curvescope {instead}`.\n"
+    name, *arguments = instead.split()
+    if name in COMMANDS:
+        COMMANDS[name].build()[0].parse_args(arguments)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *COMMANDS,
+        *(f"bench {name}" for name in BENCHES),
+        *(f"scale {name}" for name in SCALE),
+    ],
+)
 def test_no_list_of_options_is_long_without_groups(name, command, tmp_path):
     done = command(*name.split(), "--help", cwd=tmp_path, code=0)
     text = done.stdout

@@ -10,6 +10,7 @@ import pytest
 from curvescope.analysis.render.documents import kind_of
 from curvescope.cli import COMMANDS, main
 from curvescope.commands.bench import BENCHES
+from curvescope.commands.scale import PARTS as SCALE
 from tests.conftest import document_validator
 
 from ..shared import load_script
@@ -20,11 +21,13 @@ DOCUMENTS, document_schema = schema_script.DOCUMENTS, schema_script.document_sch
 
 # The kinds of documents that each command prints; None: it prints none.
 KINDS = {
-    "diagnose": {"explain", "table"},
-    "model": {"explain"},
+    "diagnose": {"explain", "energy", "memory"},
     "explain": {"explain", "advice", "energy", "memory", "times", "scaling", "serverlog"},
     "confirm": {"explain"},
-    "scale": {"scaling"},
+    "measure": {"scaling"},
+    "read": {"ranks"},
+    "compare": {"compare", "table"},
+    "doctor": {"doctor", "devices", "networks"},
     "sweep": {"table"},
     "replay": {"replay"},
     "ceilings": {"ceilings"},
@@ -49,7 +52,7 @@ KINDS = {
 
 def with_json():
     """Commands with the option --json."""
-    for name, command in {**COMMANDS, **BENCHES}.items():
+    for name, command in {**COMMANDS, **BENCHES, **SCALE}.items():
         if "--json" in command.build()[0]._option_string_actions:
             yield name
 
@@ -68,11 +71,11 @@ def test_every_command_with_json_has_documents_and_no_document_is_without_a_comm
         (("breakdown", "RUN"), "breakdown"),
         (("compare", "RUN", "RUN"), "compare"),
         (("roofline", "RUN"), "roofline"),
-        (("table", "RUN", "--published"), "table"),
+        (("compare", "--steps", "RUN", "--published"), "table"),
         (("runs", "."), "runs"),
         (("export", "RUN", "--csv", "-o", "tables"), "export"),
-        (("devices", "gtx1080"), "devices"),
-        (("networks",), "networks"),
+        (("doctor", "--card", "gtx1080"), "devices"),
+        (("doctor", "--list", "networks"), "networks"),
         (("doctor",), "doctor"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -94,8 +97,8 @@ def test_a_document_names_its_kind_and_fits_the_schema(
 def modelled(tmp_path_factory):
     """A folder with one recording, RUN, of a modelled GPU."""
     folder = tmp_path_factory.mktemp("modelled")
-    options = ["--device", "gtx1080", "--batch", "16..64"]
-    assert main(["model", "vgg_a", *options, "-o", str(folder / "RUN"), "--json"]) == 0
+    options = ["--card", "gtx1080", "--batch", "16..64"]
+    assert main(["diagnose", "vgg_a", *options, "-o", str(folder / "RUN"), "--json"]) == 0
     return folder
 
 

@@ -98,15 +98,14 @@ def test_recordings_and_profiles_are_read_explained_and_reported(elsewhere):
         ["breakdown", trace],
         ["compare", small, small],
         ["roofline", trace],
-        ["table", recording],
-        ["ranks", profiles[0]],
+        ["compare", "--steps", recording],
+        ["scale", "read", profiles[0]],
         ["report", small, "-o", "report.html"],
         ["export", small, "--perfetto", "-o", "trace.json"],
         ["runs", "."],
         ["doctor"],
-        ["devices"],
-        ["model", "vgg_a", "--device", "gtx1080", "--batch", "1,2", "-o", "modelled"],
-        ["completion", "bash"],
+        ["doctor", "--list", "devices"],
+        ["diagnose", "vgg_a", "--card", "gtx1080", "--batch", "1,2", "-o", "modelled"],
     ]
     codes, said = elsewhere(*commands)
     assert codes == [0] * len(commands), said
@@ -115,6 +114,7 @@ def test_recordings_and_profiles_are_read_explained_and_reported(elsewhere):
 def test_every_command_runs_or_says_that_it_needs_linux(elsewhere):
     needing = sorted(ON_LINUX)
     arguments = {"record": ["--", "true"], "confirm": ["r"], "counters": ["r"], "bench": ["gemm"]}
+    arguments["scale"] = ["measure", "alexnet"]
     codes, said = elsewhere(*([name, *arguments.get(name, ["alexnet"])] for name in needing))
     assert codes == [2] * len(needing), said
     assert said.count("runs on Linux only") == len(needing)

@@ -3,7 +3,6 @@
 """
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +14,6 @@ from curvescope.analysis.diagnosis.explain import ONE_PROCESS, TWO_PROCESSES
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.workload.own_step import refuse_while_importing
-
-from ..browser import Page, needs_browser
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "step" / "train.py"
@@ -112,48 +109,6 @@ def test_a_module_in_the_style_of_hugging_face_needs_no_package_of_theirs(comman
     assert recording.meta["layer_classes"]["layers.1"] == "Block"
 
 
-@pytest.fixture(scope="module")
-def grid(command, workplace):
-    """Two axes, and their page in grid.html."""
-    axes = ("--axis", "tokens=8,16", "--axis", "batch=1,2")
-    how = (*axes, *SHORT, *UNTESTED, "--probe", "0")  # a probe that leaves the line joins the curve
-    done = command(
-        "diagnose", "--step", "tiny_lm:make_step", *how, "-o", "grid", cwd=workplace, code=0
-    )
-    command("report", "grid", "-o", "grid.html", cwd=workplace, code=0)
-    return done
-
-
-@pytest.mark.slow
-def test_two_axes_make_a_family_of_curves(grid, workplace):
-    folders = sorted(path.name for path in (workplace / "grid").iterdir() if path.is_dir())
-    assert folders == ["tiny_lm-make_step_own_batch1", "tiny_lm-make_step_own_batch2"]
-    meta = curvescope.open_recording(workplace / "grid" / folders[1]).meta
-    assert (meta["axis"]["name"], meta["fixed"], meta["batches"]) == (
-        "tokens",
-        {"batch": 2},
-        [8, 16],
-    )
-    assert "columns are tokens, rows batch" in " ".join(
-        grid.stdout.split()
-    )  # the name of a CPU may be long
-    assert "µs/(token·sample)" in grid.stdout
-    page = (workplace / "grid.html").read_text()
-    block = re.search(r'<script id="data" type="application/json">(.*?)</script>', page)
-    (family,) = json.loads(block[1])["families"]
-    assert [row["value"] for row in family["rows"]] == [1, 2]
-    assert all(ms > 0 for row in family["rows"] for ms in row["ms"])
-
-
-@needs_browser
-@pytest.mark.slow
-@pytest.mark.usefixtures("grid")
-def test_the_page_draws_both_axes(workplace):
-    with Page(workplace / "grid.html") as opened:
-        assert opened.evaluate("document.querySelectorAll('#family tbody td').length") == 4
-        assert opened.problems == []
-
-
 @pytest.mark.slow
 def test_isolated_processes_measure_an_own_step_too(command, workplace):
     arguments = ("--step", "tiny_lm:make_step", "--axis", "tokens=8,16", "--axis", "batch=2")
@@ -178,11 +133,11 @@ def test_the_step_command_runs_an_own_step_in_ranges(command, workplace):
         (("--step", "tiny_lm:missing"), "has no function missing"),
         (
             ("--step", "tiny_lm:make_step", "alexnet"),
-            "brings its own model, data and optimizer: omit a network",
+            "brings its own model, data and optimizer: omit network",
         ),
         (
-            ("--step", "tiny_lm:make_step", "--compile", "--mode", "forward"),
-            "omit --mode, --compile",
+            ("--step", "tiny_lm:make_step", "--framework", "jax", "--mode", "forward"),
+            "omit --mode, --framework",
         ),
         (
             ("--step", "tiny_lm:TinyConfig"),
@@ -198,8 +153,8 @@ def test_the_step_command_runs_an_own_step_in_ranges(command, workplace):
             "give the values of x once",
         ),
         (
-            ("--step", "tiny_lm:make_step", "--axis", "a=1,2", "--axis", "b=1,2", "--batch", "1,2"),
-            "one is the curve",
+            ("--step", "tiny_lm:make_step", "--axis", "tokens=8,16", "--batch", "1,2"),
+            "The axes tokens, batch have several values: a curve has one such axis",
         ),
         (
             ("--step", "tiny_lm:make_step", "--axis", "width=1,2", "-o", "w"),

@@ -13,7 +13,6 @@ from curvescope.analysis.causes import catalogue
 from curvescope.base import plugins
 from curvescope.cli import main
 from curvescope.profiling.hardware import devices
-from curvescope.profiling.recording.store import open_recording
 
 from .recordings import write_planted
 
@@ -84,41 +83,6 @@ def broken(install, tmp_path, group, source):
     install("broken-package", {group: {"bad": "broken_plugin"}}, [module])
 
 
-def test_recorder(example, tmp_path, capfd):
-    example("recorder")
-    path = tmp_path / "r"
-    assert (
-        main(
-            [
-                "record",
-                "--with",
-                "wall-time",
-                "-o",
-                str(path),
-                "--",
-                sys.executable,
-                "-c",
-                "print(7)",
-            ]
-        )
-        == 0
-    )
-    out, err = capfd.readouterr()
-    assert out == "7\n" * 5
-    assert "5 steps" in err
-    steps = open_recording(path).frame("steps")
-    assert list(steps["index"]) == [0, 1, 2, 3, 4]
-    assert (steps["duration_ns"] > 0).all()
-
-
-def test_unknown_recorder_is_refused_by_name(example, tmp_path, refusal_of):
-    example("recorder")
-    assert "choose one of cupti, nsys, ncu, nvprof, wall-time" in refusal_of(
-        "record", "--with", "wall", "-o", tmp_path / "r", "--", "true"
-    )
-    assert not (tmp_path / "r").exists()
-
-
 def test_reader(example, tmp_path, document_of):
     example("reader")
     file = tmp_path / "times.txt"
@@ -143,7 +107,7 @@ def test_reader_says_what_is_wrong_with_a_file(example, tmp_path, refusal_of):
 
 def test_device(example, document_of):
     example("device")
-    (device,) = document_of("devices", "lab")["devices"]
+    (device,) = document_of("doctor", "--card", "lab")["devices"]
     assert device["facts"]["memory_bytes_per_s"]["source"].startswith("measured in our laboratory")
     assert (
         device["peak_flops_per_s_base"] == 2 * 15 * 128 * 1506e6
@@ -242,21 +206,7 @@ def test_an_experiment_that_does_not_fit_is_named_and_left_out(
 
 def test_broken_devices_are_named(install, tmp_path, capsys):
     broken(install, tmp_path, plugins.DEVICES, "DEVICES = '/nowhere.toml'")
-    assert main(["devices"]) == 0
+    assert main(["doctor", "--list", "devices"]) == 0
     out, err = capsys.readouterr()
     assert "gtx1080" in out
     assert "its DEVICES cannot be read" in err
-
-
-def test_a_recorder_that_fails_keeps_what_it_wrote(install, tmp_path, refusal_of):
-    steps = "{'step': [0], 'round': [0], 'index': [0], 'duration_ns': [5], 'profiled': [False]}"
-    source = (
-        f"NAME = 'x'\ndef record(command, writer):\n    writer.write('steps', {steps})\n    raise "
-        "OSError('gone')"
-    )
-    broken(install, tmp_path, plugins.RECORDERS, source)
-    assert "Recorder x of broken-package failed (OSError: gone)" in refusal_of(
-        "record", "--with", "x", "-o", tmp_path / "r", "--", "true"
-    )
-    kept = open_recording(tmp_path / "r")
-    assert (kept.meta["status"], len(kept.frame("steps"))) == ("interrupted", 1)

@@ -1,5 +1,5 @@
-"""`curvescope ranks`: many recordings, on a disk and on S3, in one process and on a cluster that
-loses workers.
+"""`curvescope scale read`: many recordings, on a disk and on S3, in one process and on a cluster
+that loses workers.
 """
 
 import json
@@ -42,7 +42,7 @@ def reduced(arguments, **options):
 
 
 def test_a_slow_rank_is_found_and_explained(job, document_of):
-    found = document_of("ranks", job)
+    found = document_of("scale", "read", job)
     (one,) = found["stragglers"]
     assert (one["rank"], one["node"], one["terms"][0]["layer"]) == (5, 1, "conv2")
     (difference,) = found["differences"]
@@ -57,7 +57,7 @@ def test_a_slow_rank_is_found_and_explained(job, document_of):
 
 
 def test_it_is_shown(job, text_of):
-    text = " ".join(text_of("ranks", job / "rank*").split())
+    text = " ".join(text_of("scale", "read", job / "rank*").split())
     assert text.startswith("Rank 5 delays the others: without communication its step takes 0.")
     assert ", most of it in conv2" in text
     assert "12 ranks on 3 nodes, 8 steps, 384 kernels" in text
@@ -75,7 +75,7 @@ def test_it_is_shown(job, text_of):
     ],
 )
 def test_groups_of_ranks_are_explained(job, options, ranks, expected, document_of):
-    (difference,) = document_of("ranks", job, *options)["differences"]
+    (difference,) = document_of("scale", "read", job, *options)["differences"]
     assert difference["ranks"] == ranks
     assert difference["own"]["value"] == pytest.approx(expected, abs=0.02)
 
@@ -92,7 +92,7 @@ def test_groups_of_ranks_are_explained(job, options, ranks, expected, document_o
     ],
 )
 def test_what_cannot_be_explained_is_refused(job, options, message, refusal_of):
-    assert message in refusal_of("ranks", job, *options)
+    assert message in refusal_of("scale", "read", job, *options)
 
 
 def test_ranks_that_cannot_be_read_are_named_and_the_rest_goes_on(
@@ -104,7 +104,7 @@ def test_ranks_that_cannot_be_read_are_named_and_the_rest_goes_on(
     (tmp_path / "rank2" / "recording.json").write_text("{")
     with RecordingWriter(tmp_path / "zz_again", {"distributed": {"rank": 3}}):
         pass
-    found = document_of("ranks", tmp_path)
+    found = document_of("scale", "read", tmp_path)
     assert found["ranks"] == 2
     reasons = {place.rsplit("/", 1)[-1]: reason for place, reason in found["unreadable"]}
     assert "is damaged" in reasons["rank1"]
@@ -114,7 +114,7 @@ def test_ranks_that_cannot_be_read_are_named_and_the_rest_goes_on(
         part = tmp_path / f"rank{rank}" / "kernels" / "00000.parquet"
         part.write_bytes(b"")
     (tmp_path / "zz_again" / "recording.json").unlink()
-    assert "None of 4 recordings could be read" in refusal_of("ranks", tmp_path)
+    assert "None of 4 recordings could be read" in refusal_of("scale", "read", tmp_path)
 
 
 def test_ranks_that_do_not_say_their_number_have_it_from_their_names(tmp_path, refusal_of):
@@ -123,8 +123,8 @@ def test_ranks_that_do_not_say_their_number_have_it_from_their_names(tmp_path, r
     assert [(job.rank_id.rank, job.path.name) for job in jobs] == [
         (rank, f"rank-{rank}_a7") for rank in range(11)
     ]
-    assert "cannot be read" in refusal_of("ranks", tmp_path / "nothing")
-    assert "no recording found" in refusal_of("ranks", tmp_path / "nothing*")
+    assert "cannot be read" in refusal_of("scale", "read", tmp_path / "nothing")
+    assert "no recording found" in refusal_of("scale", "read", tmp_path / "nothing*")
 
 
 def write_trace(path, rank, all_reduce_us):
@@ -188,7 +188,7 @@ def write_trace(path, rank, all_reduce_us):
 def test_traces_of_the_pytorch_profiler_tell_their_rank_and_groups(tmp_path, document_of):
     for rank, all_reduce_us in enumerate((50, 60, 200, 250)):
         write_trace(tmp_path / f"host7_{9 - rank}.json", rank, all_reduce_us)
-    found = document_of("ranks", tmp_path)
+    found = document_of("scale", "read", tmp_path)
     assert (found["ranks"], found["unreadable"]) == (4, [])
     # Of each group its own shortest counts: 10 us wait for rank 0, 50 for rank 2; over all four it
     # were 200.
@@ -208,7 +208,7 @@ def test_interrupted_it_shows_what_it_has(job, monkeypatch, document_of):
         return original(jobs)
 
     monkeypatch.setattr(rank_jobs, "reduce_jobs", interrupted)
-    found = document_of("ranks", job, "--workers", 1, code=130)
+    found = document_of("scale", "read", job, "--workers", 1, code=130)
     assert (found["interrupted"], found["ranks"], found["asked"]) == (True, 4, RANKS)
 
 
@@ -259,8 +259,8 @@ def test_a_killed_worker_costs_no_result(job, cluster):
 
 @pytest.mark.slow
 def test_a_cluster_elsewhere_answers_the_same(job, cluster, document_of):
-    alone = document_of("ranks", job, "--workers", 1)
-    assert document_of("ranks", job, "--scheduler", cluster.scheduler_address) == alone
+    alone = document_of("scale", "read", job, "--workers", 1)
+    assert document_of("scale", "read", job, "--scheduler", cluster.scheduler_address) == alone
 
 
 def test_a_scheduler_that_is_not_there_is_said(job, monkeypatch, refusal_of):
@@ -271,7 +271,7 @@ def test_a_scheduler_that_is_not_there_is_said(job, monkeypatch, refusal_of):
 
     monkeypatch.setattr(distributed, "Client", refuse)
     assert "no Dask scheduler answers there" in refusal_of(
-        "ranks", job, "--scheduler", "tcp://127.0.0.1:1"
+        "scale", "read", job, "--scheduler", "tcp://127.0.0.1:1"
     )
 
 
@@ -346,7 +346,7 @@ def test_several_processes_give_what_one_gives(job):
 
 def test_a_scheduler_alone_needs_dask(job, monkeypatch, document_of):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    assert document_of("ranks", job)["ranks"] == RANKS
+    assert document_of("scale", "read", job)["ranks"] == RANKS
     with pytest.raises(BackendMissingError, match=r"curvescope\[cluster\]"):
         Reducer(RANKS, scheduler="tcp://127.0.0.1:1")
 

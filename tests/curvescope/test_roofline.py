@@ -28,7 +28,7 @@ def test_text_says_what_roofs_and_bytes_are(run, text_of):
 
 def test_a_share_above_its_roof_is_marked_where_the_rates_have_no_room(tmp_path, text_of):
     run = str(tmp_path / "modelled")
-    assert main(["model", "alexnet", "--device", "gtx1080", "--batch", "64..128", "-o", run]) == 0
+    assert main(["diagnose", "alexnet", "--card", "gtx1080", "--batch", "64..128", "-o", run]) == 0
     out = text_of("roofline", run)
     assert "GFLOP/s" not in out
     assert "%†" in out
@@ -36,12 +36,10 @@ def test_a_share_above_its_roof_is_marked_where_the_rates_have_no_room(tmp_path,
 
 
 def test_json_and_csv_hold_the_same_points(run, document_of, text_of):
-    document = document_of("roofline", run, "--batch", "8", "--by", "layer")
+    document = document_of("roofline", run, "--at", "8", "--by", "layer")
     assert (document["batch"], document["device"]) == (8, "GeForce GTX 1080")
     rows = list(
-        csv.DictReader(
-            io.StringIO(text_of("roofline", run, "--batch", "8", "--by", "layer", "--csv"))
-        )
+        csv.DictReader(io.StringIO(text_of("roofline", run, "--at", "8", "--by", "layer", "--csv")))
     )
     points = [row for row in rows if row["row"] == "point"]
     assert [float(p["time_s"]) for p in points] == [p["time_s"] for p in document["points"]]
@@ -50,7 +48,7 @@ def test_json_and_csv_hold_the_same_points(run, document_of, text_of):
 
 def test_a_batch_that_is_not_there_is_exit_code_2(run, refusal_of):
     assert "Batch 5 was not profiled; the recording has 4, 8, 16" in refusal_of(
-        "roofline", run, "--batch", "5"
+        "roofline", run, "--at", "5"
     )
 
 

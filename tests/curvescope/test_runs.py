@@ -56,4 +56,4 @@ def test_a_look_at_a_recording_keeps_no_writer_away(writer, monkeypatch, tmp_pat
 def test_a_cut_recording_of_a_command_is_listed_with_what_completes_it(writer, text_of, tmp_path):
     (tmp_path / "r" / CHUNKS).mkdir()
     writer._locks.close()
-    assert f"curvescope recover {tmp_path / 'r'}" in " ".join(text_of("runs", tmp_path).split())
+    assert f"curvescope explain {tmp_path / 'r'}" in " ".join(text_of("runs", tmp_path).split())

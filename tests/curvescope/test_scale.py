@@ -38,7 +38,7 @@ def measured(tmp_path_factory, command):
         options = [
             "--devices",
             "1,2",
-            "--batch",
+            "--at",
             "8",
             "--total-batch",
             "16",
@@ -46,7 +46,16 @@ def measured(tmp_path_factory, command):
             "scale_models:load",
         ]
         done = command(
-            "scale", *NETWORK, *options, *SHORT, "-o", folder / "run", "--json", cwd=HERE, code=0
+            "scale",
+            "measure",
+            *NETWORK,
+            *options,
+            *SHORT,
+            "-o",
+            folder / "run",
+            "--json",
+            cwd=HERE,
+            code=0,
         )
         (folder / "document.json").write_text(done.stdout)
 
@@ -79,7 +88,7 @@ def test_split_of_two_processes_adds_up_to_the_loss(measured, kind):
 @pytest.mark.slow
 def test_ranks_reads_the_recordings_and_names_the_slow_one_too(measured, document_of):
     # Both say whom the ranks wait for, `scale` as it measures and `ranks` from what it recorded.
-    document = document_of("ranks", measured[0] / "devices2")
+    document = document_of("scale", "read", measured[0] / "devices2")
     assert [(one["rank"], one["terms"][0]["layer"]) for one in document["stragglers"]] == [
         (1, "slow")
     ]
@@ -150,7 +159,7 @@ def test_a_complete_run_is_printed_again_without_measuring(
     measured, document_of, text_of, monkeypatch
 ):
     monkeypatch.chdir(HERE)  # there the code lies that the run names
-    again = document_of("scale", "--resume", measured[0])
+    again = document_of("scale", "measure", "--resume", measured[0])
     assert again["series"] == measured[1]["series"]
     text = text_of("explain", measured[0], "--all")
     assert text.startswith("Weak scaling: 2 devices are ")
@@ -169,23 +178,23 @@ def test_a_complete_run_is_printed_again_without_measuring(
             ("alexnet", "--devices", "1,3", "--total-batch", "16"),
             "cannot be divided equally among 3 devices",
         ),
-        (("alexnet", "--batch", "0"), "--batch 0: must be at least 1"),
+        (("alexnet", "--at", "0"), "--at 0: must be at least 1"),
         (("alexnet", "--nodes", "1,2"), "torchrun and srun"),
         (("alexnet", "--input-shape", "8"), "does not take text"),
         (("--resume", "nowhere"), "contains no scaling run"),
     ],
 )
 def test_bad_input_says_what_to_do(arguments, says, refusal_of):
-    assert says in refusal_of("scale", *arguments, "--device", "cpu")
+    assert says in refusal_of("scale", "measure", *arguments, "--device", "cpu")
 
 
 def test_more_gpus_than_there_are_is_refused(monkeypatch, tmp_path, refusal_of):
-    from curvescope.commands import scale as command
+    from curvescope.commands.scale import measure as command
 
     monkeypatch.setattr(command, "_device", lambda _: "cuda")
     monkeypatch.setattr(command, "_device_count", lambda _: 2)
     assert "4 devices are requested, but this machine has 2 GPUs" in refusal_of(
-        "scale", "alexnet", "--devices", "1,2,4", "-o", tmp_path / "run"
+        "scale", "measure", "alexnet", "--devices", "1,2,4", "-o", tmp_path / "run"
     )
     assert not (tmp_path / "run").exists()
 
@@ -198,7 +207,7 @@ def test_the_rank_that_took_the_others_with_it_is_named(tmp_path):
         "Rank 2 was killed by SIGKILL, which the system sends when memory runs out"
     )
     assert "last words" in text
-    assert "curvescope scale --resume runs/x" in text
+    assert "curvescope scale measure --resume runs/x" in text
 
 
 def test_what_a_rank_refuses_is_told_in_its_words(tmp_path):
@@ -214,7 +223,7 @@ def test_two_processes_of_an_existing_launch(tmp_path):
     """As a user's own torchrun starts it: rank 0 prints the document, alone, and measures alone
     what is of one device.
     """
-    options = ["--devices", "1,2", "--batch", "4", *SHORT, "-o", str(tmp_path / "run"), "--json"]
+    options = ["--devices", "1,2", "--at", "4", *SHORT, "-o", str(tmp_path / "run"), "--json"]
     torchrun = [
         sys.executable,
         "-m",
@@ -224,7 +233,7 @@ def test_two_processes_of_an_existing_launch(tmp_path):
         "-m",
     ]
     done = subprocess.run(
-        [*torchrun, "curvescope", "scale", *NETWORK, *options],
+        [*torchrun, "curvescope", "scale", "measure", *NETWORK, *options],
         cwd=HERE,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -242,17 +251,17 @@ def test_two_processes_of_an_existing_launch(tmp_path):
 @pytest.mark.slow
 def test_a_dying_rank_ends_the_run_and_resume_continues_it(tmp_path, command, monkeypatch):
     folder = tmp_path / "run"
-    options = [*NETWORK, "--devices", "1,2", "--batch", "4", *SHORT, "-o", str(folder)]
+    options = [*NETWORK, "--devices", "1,2", "--at", "4", *SHORT, "-o", str(folder)]
     # The first round has three visits' steps on two devices: it is whole; the second is not.
     with monkeypatch.context() as environment:
         environment.setenv("CURVESCOPE_TEST_DIE_AT", "12")
-        done = command("scale", *options, cwd=HERE)
+        done = command("scale", "measure", *options, cwd=HERE)
     assert done.returncode == 2
     assert "Rank 1 was killed by SIGKILL" in done.stderr
     assert not ranks_alive(folder)
     before = {path: path.read_bytes() for path in folder.glob("devices*/rank0/steps/*.parquet")}
     assert before
-    done = command("scale", "--resume", folder, "--json", cwd=HERE, code=0)
+    done = command("scale", "measure", "--resume", folder, "--json", cwd=HERE, code=0)
     document = json.loads(done.stdout)
     assert document["complete"]
     assert point_of(document, "weak", 2)["rounds"] == 4
@@ -269,6 +278,7 @@ def test_ctrl_c_leaves_no_process_and_ranks_listen_on_loopback(tmp_path):
         "-m",
         "curvescope",
         "scale",
+        "measure",
         *NETWORK,
         "--devices",
         "1,2",
@@ -289,7 +299,7 @@ def test_ctrl_c_leaves_no_process_and_ranks_listen_on_loopback(tmp_path):
     assert watch.found
     assert not watch.beyond_loopback
     assert process.returncode == 130
-    assert f"curvescope scale --resume {folder}" in said.replace("\n", "")
+    assert f"curvescope scale measure --resume {folder}" in said.replace("\n", "")
     assert not ranks_alive(folder)
     metas = [json.loads(path.read_text()) for path in folder.glob("devices*/rank*/recording.json")]
     assert [meta["status"] for meta in metas] == [Status.INTERRUPTED] * 3

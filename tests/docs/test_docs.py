@@ -112,7 +112,7 @@ NOT_RUN = {
     "diagnose": "measures a network for minutes",
     "confirm": "runs experiments, on a recording that is not here",
     "sweep": "measures networks for an hour",
-    "apply": "a program that is not here",
+    "explain RUN --as-env": "this modelled run has no measured change",
     "explain RUN 1": "this modelled run has no finding",
 }
 
@@ -123,7 +123,7 @@ def test_commands_of_the_start_page_run_where_they_need_neither_time_nor_strange
 ):
     monkeypatch.chdir(tmp_path)
     lines = run_blocks.command_lines((DOCS / "index.md").read_text())
-    (modelled,) = [line for line in lines if line.startswith("curvescope model ")]
+    (modelled,) = [line for line in lines if "--card" in line]
     assert main([*shlex.split(modelled)[1:], "-o", "RUN"]) == 0
     ran = 0
     for line in lines:
@@ -251,7 +251,9 @@ def test_what_is_left_out_of_a_page_stays_left_out_when_it_is_written_anew():
     )
 
 
-@pytest.mark.parametrize("command", ["false", "false | true", "curvescope devices no_such_gpu"])
+@pytest.mark.parametrize(
+    "command", ["false", "false | true", "curvescope doctor --card no_such_gpu"]
+)
 def test_a_command_that_fails_is_not_passed_over(tmp_path, command):
     page = tmp_path / "page.md"
     page.write_text(f"```sh\n{command}\n```\n")

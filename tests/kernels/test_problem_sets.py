@@ -1,4 +1,4 @@
-"""DeepBench's shapes and the layers of networks, by facts that can be checked by hand."""
+"""The layers of networks, by facts that can be checked by hand."""
 
 from curvescope.kernels import problem_sets
 from curvescope.kernels.conv import Conv
@@ -7,28 +7,17 @@ from curvescope.profiling.workload.networks import get_network
 from curvescope.profiling.workload.networks.facts import facts
 
 
-def test_deepbench_is_whole():
-    gemms, convs = problem_sets.deepbench_gemm(), problem_sets.deepbench_conv("fp16")
-    assert len(gemms) == 163
-    assert gemms[0] == Gemm(1760, 16, 1760, "NN")
-    assert len(set(convs)) == 3 * 90
-    # DeepSpeech's first layer, from its published row: 700 × 161 spectrogram, 5 × 20 filter, output
-    # 341 × 79.
-    assert convs[0] == Conv(4, 1, 161, 700, 32, 5, 20, (2, 2), direction="fwd", precision="fp16")
-    assert convs[0].output == (79, 341)
-
-
 def test_reduced_problems_keep_their_geometry():
-    for problem in [*problem_sets.deepbench_gemm(), *problem_sets.deepbench_conv()]:
+    network = get_network("alexnet")
+    sweeps = [s for kind in (Conv, Gemm) for s in problem_sets.layer_sweeps(network, (4,), kind)]
+    for problem in (sweep.problems[4] for sweep in sweeps if 4 in sweep.problems):
         small = problem_sets.reduce(problem, 2_000_000)
         assert small.work.flops <= 2_000_000
         if isinstance(problem, Conv):
-            assert (small.r, small.s, small.stride, small.direction) == (
-                problem.r,
-                problem.s,
-                problem.stride,
-                problem.direction,
-            )
+            kept = ("r", "s", "stride", "direction")
+            assert [getattr(small, name) for name in kept] == [
+                getattr(problem, name) for name in kept
+            ]
 
 
 def test_layers_of_vgg_a():

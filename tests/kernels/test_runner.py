@@ -7,12 +7,14 @@ import pytest
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.kernels import problem_sets, sweeps
 from curvescope.kernels.backends import open_backend
+from curvescope.kernels.conv import Conv
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.levels import memory_levels
 from curvescope.kernels.method import BenchOutcome, Method
 from curvescope.kernels.runner import kept_bytes, run_sweep
 from curvescope.profiling.hardware.devices import devices
 from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.workload.networks import get_network
 
 from .fakes import FakeBackend, exact
 
@@ -105,15 +107,13 @@ def test_operands_of_a_working_set_for_each_memory_level_are_kept_on_every_gpu()
         assert sum(level.size_bytes for level in levels) <= kept_bytes(described), device.name
 
 
-@pytest.mark.parametrize("name", ["deepbench_gemm", "deepbench_conv"])
-def test_deepbench_runs_from_end_to_end_at_reduced_size(tmp_path, name):
-    """Every seventh problem: all transposes and directions are among them."""
+@pytest.mark.parametrize("kind", [Gemm, Conv])
+def test_the_layers_of_a_network_run_from_end_to_end_at_reduced_size(tmp_path, kind):
+    """All transposes and directions are among them."""
     backend = open_backend("torch", "cpu")
     once = Method(cache="hot", visits=(1, 1), visit_s=0.0, profile=False)
-    problems = [
-        problem_sets.reduce(problem, 500_000) for problem in getattr(problem_sets, name)()[::7]
-    ]
-    for i, sweep in enumerate(sweeps.group(problems, "n")):
+    layers = problem_sets.layer_sweeps(get_network("alexnet"), (2,), kind)
+    for i, sweep in enumerate(problem_sets.reduce_sweep(layer, 500_000) for layer in layers):
         for result in run_sweep(sweep, backend, once, tmp_path / str(i)):
             assert result.outcome == BenchOutcome.OK, result
             assert result.n >= 1

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+import curvescope
 from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
 from curvescope.profiling.collect.chunks import read_chunks
@@ -228,15 +229,13 @@ def words_of(capsys):
 
 
 def recovered(path, capsys):
-    """The recording as `breakdown` finds it, then as `recover` makes it."""
+    """The recording as `breakdown` makes it."""
     capsys.readouterr()
-    # there is no kernel to break down; it says before that it was cut
+    # there may be no kernel to break down; it says before that it was cut, and what it has
     main(["breakdown", str(path)])
     said = words_of(capsys)
     assert "was cut" in said, said
-    assert f"curvescope recover {path}" in said
-    assert main(["recover", str(path)]) == 0
-    assert f"{BEFORE} ranges" in words_of(capsys)
+    assert f"{BEFORE} ranges" in said
     assert not (path / CHUNKS).exists()
     number, lost, status = ranges_of(path)
     assert "was killed" in " ".join(open_recording(path).meta["warnings"])
@@ -268,8 +267,9 @@ def test_what_a_kill_leaves_is_read_and_recovered(tmp_path, ending, capsys):
             os.kill(recorder, signal.SIGKILL)
             wait_until(lambda: run.process.poll() is not None)
             capsys.readouterr()
-            assert main(["recover", str(run.path)]) == 2  # the program runs on, and records
+            main(["breakdown", str(run.path)])  # the program runs on, and records
             assert f"Process {program} still records" in words_of(capsys)
+            assert (run.path / CHUNKS).is_dir()
             os.kill(program, signal.SIGKILL)
         assert run.end() in (137, -signal.SIGKILL)
         wait_until(lambda: not run.session())
@@ -287,7 +287,9 @@ def test_a_recording_in_progress_is_read_as_far_as_it_is(tmp_path, capsys):
     with running(tmp_path) as run:
         main(["breakdown", str(run.path)])
         assert "is still being recorded" in words_of(capsys)
-        assert main(["recover", str(run.path)]) == 2
+        assert main(["import", str(run.path)]) == 2
+        assert main(["report", str(run.path), "-o", str(tmp_path / "r.html")]) == 2
+        assert (run.path / CHUNKS).is_dir()
         os.kill(run.program, signal.SIGTERM)
         assert run.end() == 143
     assert ranges_of(run.path) == (BEFORE, {}, "complete")
@@ -376,10 +378,10 @@ def test_a_full_disk_keeps_what_was_recorded_and_the_exit_code(tmp_path, monkeyp
     assert main(["record", "-o", str(path), "--", sys.executable, str(program)]) == 5
     said = words_of(capsys)
     assert "The disk is full" in said
-    assert f"kept in {path / CHUNKS}, and `curvescope recover {path}`" in said
+    assert f"kept in {path / CHUNKS}, and `curvescope explain {path}`" in said
     assert "exit code 5" in said
     monkeypatch.setattr(part_files.pq, "write_table", write)
-    assert main(["recover", str(path)]) == 0
+    assert main(["import", str(path)]) == 0
     assert ranges_of(path) == (BEFORE, {}, "complete")
     assert open_recording(path).meta["exit_code"] == 5
 
@@ -403,8 +405,8 @@ def test_a_recording_of_a_remote_store_is_kept_here_until_it_is_there(
         patched.setattr(RecordingWriter, "write", unreachable)
         assert main(["record", "-o", f"{url}/cut", *command]) == 0
     (here,) = tmp_path.glob("runs/*")
-    assert f"`curvescope recover {here}`" in words_of(capsys)
-    assert main(["recover", str(here)]) == 0
+    assert f"`curvescope explain {here}`" in words_of(capsys)
+    assert curvescope.open_recording(here).count_rows("ranges") == BEFORE
     assert ranges_of(here) == (BEFORE, {}, "complete")
 
 
@@ -477,6 +479,6 @@ def test_a_block_that_cannot_be_written_is_kept_too(tmp_path):
     """  # noqa: E501
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
     assert done.returncode == -signal.SIGKILL
-    assert main(["recover", str(tmp_path / "r")]) == 0
+    assert main(["import", str(tmp_path / "r")]) == 0
     assert ranges_of(tmp_path / "r") == (BEFORE, {}, "interrupted")
     assert json.loads((tmp_path / "r" / "recording.json").read_text())["status"] == "interrupted"

@@ -78,7 +78,7 @@ def test_a_recovery_counts_what_only_the_recording_command_knew(tmp_path, monkey
     said = capsys.readouterr().err
     assert "Lost: " in said
     assert "on a full disk" in said
-    assert main(["recover", str(path)]) == 0
+    assert main(["import", str(path)]) == 0
     kept, lost = kept_and_lost(path)
     assert FEW < kept < MANY
     assert lost == {"nvtx_dropped": MANY - kept}
@@ -170,7 +170,7 @@ def test_on_a_disk_that_the_program_fills_no_range_is_uncounted(tmp_path, before
     meta = json.loads((path / "recording.json").read_text())
     assert meta.get("exit_code", 0) == 0  # four pages have no room for it
     if (path / CHUNKS).is_dir():
-        assert main(["recover", str(path)]) == 0
+        assert main(["import", str(path)]) == 0
     kept, lost = kept_and_lost(path)
     counted = sum(
         lost.get(f"nvtx_{name}", 0) for name in ("dropped", "unsaved", "unwritten", "unclosed")

@@ -106,7 +106,7 @@ def test_every_command_works_on_recordings_of_the_collector(record_fake, tmp_pat
     path = str(recording.path)
 
     def rows_of(batch):
-        rows = document_of("breakdown", path, "--by", "layer", "--batch", str(batch))["rows"]
+        rows = document_of("breakdown", path, "--by", "layer", "--at", str(batch))["rows"]
         return {row["label"]: row["time_ms"] for row in rows}
 
     layers = rows_of(32)
@@ -132,7 +132,7 @@ def test_every_command_works_on_recordings_of_the_collector(record_fake, tmp_pat
     assert [
         row["times_ms"][0] for row in document_of("compare", path, path)["steps"]
     ] == pytest.approx(times)
-    assert document_of("roofline", path, "--batch", "32")["time_without_work_s"] == pytest.approx(
+    assert document_of("roofline", path, "--at", "32")["time_without_work_s"] == pytest.approx(
         2.5e-3
     )
     assert main(["report", path, "-o", str(tmp_path / "report.html")]) == 0

@@ -25,7 +25,7 @@ from .apart import run_apart
 from .fuzzed_recordings import JUNK, SCRATCH, _quietly
 from .linked_recordings import HEAD
 
-COMMANDS = ("recover R", "explain R", "breakdown R --by kernel", "export --parquet R -o new")
+COMMANDS = ("import R", "explain R", "breakdown R --by kernel", "export --parquet R -o new")
 NUMBERS = (0, 1, 2, 7, 255, 4096, 2**16, 2**20, 2**27, 2**31, 2**32 - 1, 2**40, 2**62, 2**63)
 PATTERNS = (None, "(?P<layer>.+)", "(?P<layer>(a+)+)$", "(", "(?P<layer>(?=a)a)", "(?P<x>a)", 5)
 NAMES = ["", "(name not recorded)", "layer:a", "k\x1b[2J[/x]", "a" * 60 + "!", "nvtx_dropped"]
@@ -174,7 +174,7 @@ def read(number, folder):
     assert code in (0, 1, 2), f"{command}: exit code {code}"
     assert "Traceback" not in said, said
     assert code == 0 or 20 < len(said) < 4000, f"{command}: {said[:500]}"
-    if code and command == "recover R":
+    if code and command == "import R":
         assert (folder / "R" / "chunks").is_dir(), f"what could not be read is gone: {said}"
         assert "once there is room" not in said, said
 

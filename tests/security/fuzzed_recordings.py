@@ -95,14 +95,19 @@ COMMANDS = [
     "export R -o new.json",
     "export R --csv -o new",
     "export R --parquet -o new",
-    "ranks .",
-    "ranks . --json",
+    "scale read .",
+    "scale read . --json",
     "runs .",
     "runs . --json",
-    "table R",
-    "table R other --json",
+    "compare --steps R",
+    "compare --steps R other --json",
     "compare R other",
-    *("compare other R --by kernel", "roofline R", "roofline R --by layer --json", "apply R"),
+    *(
+        "compare other R --by kernel",
+        "roofline R",
+        "roofline R --by layer --json",
+        "explain R --as-env",
+    ),
     "mcp list_recordings .",
     "mcp verdict R",
     "mcp breakdown R",
@@ -123,7 +128,7 @@ def seeds():
     for path in ("tests/data/causes/Convolution", "examples/recordings/alexnet-cpu"):
         shutil.copytree(ROOT / path, folder / Path(path).name)
     assert (
-        _quietly("model alexnet --device gtx1080 --batch 4..16 -o", str(folder / "modelled")) == 0
+        _quietly("diagnose alexnet --card gtx1080 --batch 4..16 -o", str(folder / "modelled")) == 0
     )
     return sorted(folder.iterdir())
 

@@ -14,7 +14,7 @@ from curvescope.profiling.recording.store import RecordingWriter, Status
 
 from ..curvescope.recordings import write_planted
 
-CHANGING = ("recover R", "sweep --resume S", "confirm R --experiments 1s")
+CHANGING = ("import R", "sweep --resume S", "confirm R --experiments 1s")
 COMMANDS = (
     *(*CHANGING, "explain R", "breakdown R", *CHANGING, "export --parquet R -o new"),
     *(*CHANGING, "report R -o new.html", "export --perfetto R -o new.json", *CHANGING, "runs ."),
@@ -67,7 +67,7 @@ def write_linked(number, folder):
     command = COMMANDS[number % len(COMMANDS)]
     if "sweep" in command:
         recording = folder / "S" / _write_plan(folder / "S")
-    _write_recording(recording, random, cut="recover" in command or random.random() < 0.1)
+    _write_recording(recording, random, cut="import" in command or random.random() < 0.1)
     for _ in range(random.choice((1, 1, 2, 4))):
         _link(recording, folder / "outside", random)
     return command

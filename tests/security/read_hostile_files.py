@@ -64,7 +64,7 @@ def read(name, folder, commands=READ_BY):
     del data
     first = ["import", str(path), "-o", "R"]
     if name.startswith("ranks: "):
-        first = ["ranks", str(path)]
+        first = ["scale", "read", str(path)]
     yield (
         f"{first[0]} of {path.stat().st_size} bytes",
         run_apart(lambda: run(first, folder)),

@@ -47,7 +47,7 @@ ALLOWED = {
     "profiling/collect/attach.py _NextSteps._save": OWN_FOLDER,
     "profiling/collect/attach.py _write_window": OWN_FOLDER,
     "profiling/collect/shared_memory.py": "the folder of chunk files that the running command made "
-    "for the program that it runs: `recover` calls none of these",
+    "for the program that it runs: completing a recording calls none of these",
     "profiling/collect/trace_handler.py": NEW,
     "profiling/measure/counted_step.py": OWN_FOLDER,
     "profiling/measure/program_run.py _own_folder": NEW,

@@ -2,19 +2,23 @@
 
 import json
 import os
+from contextlib import contextmanager
 
 import pytest
 
 from curvescope.base.limits import CHUNK_FREE_ROWS
+from curvescope.cli import main
 from curvescope.profiling.attribution.linear_patterns import LinearPattern
 from curvescope.profiling.attribution.range_names import RangeNames
 from curvescope.profiling.collect import chunks as C
+from curvescope.profiling.collect import kept_chunks
 from curvescope.profiling.collect.shared_memory import _chunk
-from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.recording.atomic_files import StorageError
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ..tables import ask_each
 from .fuzzed_chunks import NAMES, Random, events, strings, table
-from .linked_recordings import HEAD
+from .linked_recordings import HEAD, list_all
 
 
 def write_cut(folder, *pieces, options=None):
@@ -42,7 +46,52 @@ def kernels(rows, columns=None):
     return kind, first, bytes(changed)
 
 
-@pytest.mark.parametrize("command", ["explain", "recover", "breakdown"])
+def test_the_first_command_that_reads_completes_a_cut_recording_and_says_so(tmp_path, capsys):
+    recording = write_cut(tmp_path, strings(), events(Random(1)))
+    main(["breakdown", str(recording)])
+    said = capsys.readouterr().err
+    assert f"{recording} was cut" in said
+    assert f"10 ranges in {recording}" in said
+    assert not (recording / "chunks").exists()
+    assert open_recording(recording).count_rows("ranges") == 10
+    main(["breakdown", str(recording)])
+    assert "was cut" not in capsys.readouterr().err
+
+
+@contextmanager
+def no_lock(_path):
+    yield False
+
+
+def full_disk(_path):
+    raise StorageError("The disk is full: a table could not be written.")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "found"),
+    [
+        (kept_chunks, "locked_folder", no_lock),
+        (kept_chunks, "processes_writing", lambda _folder: [17]),
+        (kept_chunks.os, "access", lambda *_: False),
+        (RecordingWriter, "again", full_disk),
+    ],
+    ids=["no lock", "a process writes", "not ours", "full disk"],
+)
+def test_what_may_not_be_completed_is_read_and_stays_as_it_is(
+    owner, name, found, tmp_path, capsys, monkeypatch
+):
+    recording = write_cut(tmp_path, strings(), events(Random(1)))
+    before = list_all(recording)
+    monkeypatch.setattr(owner, name, found)
+    assert main(["export", str(recording), "--csv", "-o", str(tmp_path / "tables")]) == 0
+    assert (tmp_path / "tables" / "ranges.csv").read_text().count("\n") == 11
+    assert {path: about[-1] for path, about in list_all(recording).items()} == {
+        path: about[-1] for path, about in before.items()
+    }
+    assert f"{recording} " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["explain", "import", "breakdown"])
 @pytest.mark.parametrize("rows", [CHUNK_FREE_ROWS + 1, 1 << 27, (1 << 32) - 1])
 def test_rows_that_take_no_room_are_refused(rows, command, tmp_path, refusal_of):
     recording = write_cut(tmp_path, strings(), kernels(rows))
@@ -57,7 +106,7 @@ def test_what_is_whole_is_kept_of_a_damaged_file(tmp_path, text_of):
     first, other = events(Random(1)), events(Random(2))
     other = (other[0], 20, other[2])
     recording = write_cut(tmp_path, strings(), first, kernels(3, columns=2), other)
-    text_of("recover", recording)
+    text_of("import", recording)
     recovered = open_recording(recording)
     assert recovered.count_rows("ranges") == 20
     assert recovered.meta["lost"]["torn_bytes"]["count"] > 0
@@ -73,7 +122,7 @@ def test_facts_that_fit_no_entry_leave_the_chunk_files(tmp_path, refusal_of):
         if NAMES[int.from_bytes(payload[at : at + 4], "little")] == "sm_count":
             negative[at + 8 : at + 16] = (-(2**63)).to_bytes(8, "little", signed=True)
     recording = write_cut(tmp_path, strings(), (kind, first, bytes(negative)))
-    assert "sm_count" in refusal_of("recover", recording)
+    assert "sm_count" in refusal_of("import", recording)
     assert (recording / "chunks" / "1-5.chunks").is_file()
     assert "sm_count" in refusal_of("explain", recording)
 
@@ -87,7 +136,7 @@ def test_what_is_no_file_is_not_waited_for_or_followed(kind, name, tmp_path, ref
         os.mkfifo(place)
     else:
         place.symlink_to("/dev/zero")
-    for command in ("explain", "recover"):
+    for command in ("explain", "import"):
         assert f"chunks/{name} is no regular file" in refusal_of(command, recording)
 
 
@@ -96,17 +145,17 @@ def test_a_pattern_of_somebody_else_takes_no_exponential_time(tmp_path, text_of)
     recording = write_cut(
         tmp_path, strings(["", "", "a" * 60 + "!"]), events(Random(1)), options=slow
     )
-    text_of("recover", recording)
+    text_of("import", recording)
     assert open_recording(recording).count_rows("ranges") == 10
 
 
 def test_a_pattern_that_is_not_run_is_refused_and_may_be_typed(tmp_path, text_of, refusal_of):
     needs = {"batch": None, "range_pattern": "(?P<layer>(?<=layer:)a)"}
     recording = write_cut(tmp_path, strings(), events(Random(1)), options=needs)
-    for word in ("explain", "recover"):
-        assert "curvescope recover" in (said := refusal_of(word, recording))
+    for word in ("explain", "import"):
+        assert "curvescope import" in (said := refusal_of(word, recording))
         assert "--range-pattern REGEX" in said
-    text_of("recover", recording, "--range-pattern", needs["range_pattern"])
+    text_of("import", recording, "--range-pattern", needs["range_pattern"])
     assert open_recording(recording).count_rows("ranges") == 10
 
 

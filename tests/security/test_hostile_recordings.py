@@ -109,7 +109,7 @@ def test_a_modelled_recording_that_does_not_say_of_what_is_refused(
     gone, tmp_path, command, refusal_of
 ):
     """Found by fuzzing."""
-    command("model", "alexnet", "--device", "gtx1080", "-o", "m", cwd=tmp_path, code=0)
+    command("diagnose", "alexnet", "--card", "gtx1080", "-o", "m", cwd=tmp_path, code=0)
     meta = tmp_path / "m" / "recording.json"
     entries = json.loads(meta.read_text())
     del entries[gone]

@@ -86,8 +86,8 @@ def test_a_plans_code_is_not_run(shared, named, refusal_of):
         planned(
             SWEEP, SweepPlan((BUILT_IN, Configuration.of_step(spec, "cpu")), (1,), False, QUICK)
         )
-    command = "sweep" if named == "step" else "scale"
-    message = refusal_of(command, "--resume", "shared/plan", "--device", "cpu")
+    command = ["sweep"] if named == "step" else ["scale", "measure"]
+    message = refusal_of(*command, "--resume", "shared/plan", "--device", "cpu")
     assert spec in message
     assert "--run-its-code" in message
     assert not (shared.parent / "ran").exists()

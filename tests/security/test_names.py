@@ -67,9 +67,9 @@ COMMANDS = [
     "compare first second --fail-over 5%",
     "roofline first --by kernel",
     "roofline first --by kernel --csv",
-    "table first second",
-    "table first second --format csv",
-    "table first second --format markdown",
+    "compare --steps first second",
+    "compare --steps first second --format csv",
+    "compare --steps first second --format markdown",
     "runs .",
     "explain first --problem x",
 ]
@@ -85,7 +85,8 @@ def test_nothing_that_a_terminal_obeys_is_printed(runs, command, capsys, monkeyp
 
 
 @pytest.mark.parametrize(
-    "command", ["explain first", "breakdown first", "compare first second", "runs .", "table first"]
+    "command",
+    ["explain first", "breakdown first", "compare first second", "runs .", "compare --steps first"],
 )
 def test_json_holds_the_names_as_they_are_and_prints_none_raw(runs, command, capsys, monkeypatch):
     monkeypatch.chdir(runs)
@@ -121,11 +122,11 @@ def job(tmp_path_factory):
 
 
 def test_ranks_print_nothing_that_a_terminal_obeys(job, capsys):
-    assert main(["ranks", str(job)]) == 0
+    assert main(["scale", "read", str(job)]) == 0
     out, err = capsys.readouterr()
     assert "conv2" in out
     assert not OBEYED & set(out + err)
-    assert main(["ranks", str(job), "--json"]) == 0
+    assert main(["scale", "read", str(job), "--json"]) == 0
     out = capsys.readouterr().out
     assert not OBEYED & set(out)
     assert json.dumps(HOSTILE)[1:-1] in out

@@ -276,7 +276,7 @@ QUICK = ["--quick", "--time-limit", "0.5"]
             PLANTED,
         ],
         ["record", "-o", "r", "--", "env", f"TOKEN={PLANTED}", "true", PLANTED],
-        ["model", "vgg_a", "--device", "gtx1080", "--batch", "1..4", "-o", "r"],
+        ["diagnose", "vgg_a", "--card", "gtx1080", "--batch", "1..4", "-o", "r"],
         pytest.param(
             [
                 "diagnose",
@@ -297,7 +297,7 @@ QUICK = ["--quick", "--time-limit", "0.5"]
             marks=pytest.mark.slow,
         ),
     ],
-    ids=["record", "record env", "model", "diagnose", "sweep"],
+    ids=["record", "record env", "diagnose --card", "diagnose", "sweep"],
 )
 def test_recordings_have_nothing_of_the_environment(tmp_path, monkeypatch, arguments):
     home = tmp_path / "home" / "bobby"
@@ -332,7 +332,7 @@ def test_nothing_that_is_made_of_a_recording_has_anything_of_the_environment(tmp
     monkeypatch.setenv("SOME_SECRET", PLANTED)
     monkeypatch.setenv("SOME_VARIABLE", PLANTED)
     for command in (
-        "model vgg_a --device gtx1080 --batch 1..4 -o r",
+        "diagnose vgg_a --card gtx1080 --batch 1..4 -o r",
         f"report r -o {PLANTED}.html",
         "export r --perfetto -o p.json.gz",
         "export r --csv -o csv",

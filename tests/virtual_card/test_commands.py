@@ -92,7 +92,9 @@ def test_kernels_get_counters_by_cuptis_range_profiler(curvescope_on, tmp_path):
 
 
 def test_the_memory_of_a_step_is_told_by_layers(curvescope_on):
-    text = curvescope_on(H100, "memory", "alexnet", "--batch", "8,16", "-o", "run")
+    text = curvescope_on(
+        H100, "diagnose", "--of", "memory", "alexnet", "--batch", "8,16", "-o", "run"
+    )
     assert re.search(
         r"fc6 \(Linear\) parameters +151", text
     )  # 9216 x 4096 numbers of 4 bytes, in MB
@@ -102,8 +104,9 @@ def test_two_cards_lose_time_to_communication(libraries, tmp_path):
     """Each rank is a process of its own; NCCL's collectives take the time of their bytes."""
     words = (
         "scale",
+        "measure",
         "alexnet",
-        "--batch",
+        "--at",
         "8",
         "--devices",
         "1,2",

@@ -1,5 +1,4 @@
-// Tables whose cells are coloured, readable, printable, by keyboard: time per sample of every term over batch sizes, and
-// a family of curves over two axes.
+// A table whose cells are coloured, readable, printable, by keyboard: time per sample of every term over batch sizes.
 
 function heatCell(value, least, most, link = null) {
   const heat = value === null || most === least ? 0 : (value - least) / (most - least);
@@ -32,24 +31,4 @@ function heatSection(run) {
   return block("heat", `Time ${unit} by layer and ${run.axis.title}`,
     [toggles("Colour by", [[false, "whole map"], [true, "each row"]], byRow, (value) => { byRow = value; draw(); })],
     host, note(`ms ${unit}, columns are ${run.axis.values}.${more ? ` Omitted: ${counted(more, "smaller term")}.` : ""}`));
-}
-
-function familySection() {
-  const found = report.families ?? [];
-  if (!found.length) return null;
-  const draw = (family) => {
-    const host = html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": `Heat map of ${family.title}` });
-    const fillHost = (key) => {
-      const values = family.rows.flatMap((row) => row[key]).filter((value) => value !== null);
-      const [least, most] = [key === "ms" ? 0 : Math.min(...values), Math.max(...values)];
-      host.replaceChildren(html("table", { class: "heat" },
-        html("thead", {}, html("tr", {}, html("th", { scope: "col" }, family.other), family.columns.map((at) => html("th", { scope: "col" }, String(at))))),
-        html("tbody", {}, family.rows.map((row) => html("tr", {}, html("th", { scope: "row" }, String(row.value)),
-          row[key].map((value) => heatCell(value, least, most)))))));
-    };
-    fillHost("per_unit");
-    return [html("h3", {}, family.title), toggles("Show", [["per_unit", family.unit], ["ms", "step ms"]], "per_unit", fillHost), host,
-      note(`Columns are ${family.curve}, rows ${family.other}. Equal colours in ${family.unit}: cost is proportional to both.`)];
-  };
-  return block("family", "Step time over both axes", [], found.map(draw));
 }

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...parsers import Command, CommandParser, Run
+from ...parsers import Command, CommandParser, Part, Run, add_parts, run_part
 from . import candidates, measuring, problems
 
 if TYPE_CHECKING:
@@ -118,21 +118,12 @@ _ALL = (
         "resources of our CUDA kernels on each GPU generation, from cubins, without a GPU",
     ),
 )
-BENCHES = {bench.name.removeprefix("bench "): bench for bench in _ALL}
+BENCHES: dict[str, Part] = {bench.name.removeprefix("bench "): bench for bench in _ALL}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    width = max(map(len, BENCHES))
-    lines = [f"  {name:<{width}}  {bench.help}" for name, bench in BENCHES.items()]
-    parser.epilog = "\n".join(["benchmarks:", *lines])
-    parser.add_argument(
-        "bench", choices=BENCHES, metavar="WHAT", help="one of the benchmarks below"
-    )
-    parser.add_argument(
-        "options", nargs=argparse.REMAINDER, metavar="...", help="options of the benchmark"
-    )
+    add_parts(parser, BENCHES, "benchmarks")
 
 
 def run(args: argparse.Namespace) -> int:
-    parser, run_bench = BENCHES[args.bench].build()
-    return run_bench(parser.parse_args(args.options))
+    return run_part(BENCHES, args)

@@ -28,10 +28,8 @@ def run(args: argparse.Namespace, sweeps: Sequence[Sweep]) -> int:
     from ...kernels.method import BenchOutcome
     from ...profiling.recording.store import new_recording_path
 
-    if args.backend != "torch" or args.against is not None:
-        raise CurvescopeError(
-            "--candidates are settings of torch's libraries: omit --backend and --against."
-        )
+    if args.backend != "torch":
+        raise CurvescopeError("--candidates are settings of torch's libraries: omit --backend.")
     folder = args.output or new_recording_path("candidates")
     compared = []
     for sweep in sweeps:

@@ -12,7 +12,6 @@ from ...kernels.conditions import Note
 from ...kernels.method import Method
 from ...kernels.runner import Result
 from ...profiling.hardware.ceilings import Ceiling
-from .against import LayerCost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +35,6 @@ class BenchDocument:
 
     method: Method  # how it was measured
     sweeps: Sequence[BenchSweep]  # the sweeps
-    # layers alone, against their cost in a step; empty without `--against`
-    against: Sequence[LayerCost]
 
 
 @dataclass(frozen=True)

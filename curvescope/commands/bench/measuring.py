@@ -16,7 +16,6 @@ from ...base.endings import answered_if_interrupted
 from ...base.errors import BackendMissingError
 from ...options import HOW, WHERE, add, check_time_limit, clocks
 from ...parsers import group
-from .against import compare_with_step, render
 from .result_columns import columns
 
 if TYPE_CHECKING:
@@ -200,14 +199,6 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
     """
     from ...kernels.method import BenchOutcome
 
-    recording = getattr(args, "against", None)
-    costs = (
-        compare_with_step(
-            recording, [(sweep_result.sweep, sweep_result.results) for sweep_result in measured]
-        )
-        if recording
-        else []
-    )
     if args.json:
         from ...analysis.render.documents import print_document
         from .documents import BenchDocument, BenchSweep
@@ -224,11 +215,9 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
             )
             for sweep_result in measured
         ]
-        print_document(BenchDocument(method_of(args), sweeps, costs))
+        print_document(BenchDocument(method_of(args), sweeps))
     else:
         _show(measured, args.cache)
-        if costs:
-            terminal.console().print(render(costs))
     wrong = {BenchOutcome.INCORRECT, BenchOutcome.FAILED}
     return int(
         any(result.outcome in wrong for sweep_result in measured for result in sweep_result.results)

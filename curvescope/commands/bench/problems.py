@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...base.errors import CurvescopeError
@@ -31,8 +30,8 @@ def gemm(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
 
     Axes: m, n, k, transpose (NN, NT, TN, TT). `--axis n=1,2,4..256` is a cost curve over n, which
     `curvescope explain` reads: n is the batch size of a fully connected layer.
-    `--from vgg_a --batch 1..64` measures the fully connected layers of a network, `--set deepbench`
-    DeepBench's training products. `--candidates` says whether the library could do better.
+    `--from vgg_a --batch 1..64` measures the fully connected layers of a network. `--candidates`
+    says whether the library could do better.
     """
     from ...kernels.gemm import Gemm
 
@@ -45,8 +44,7 @@ def conv(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
     Axes: n (the batch), c, h, w, k (filters), r, s (filter height and width), stride, padding,
     dilation (one number, or height and width as 2x1), groups, direction (fwd, bwd_data,
     bwd_weights), layout (nchw, nhwc). The default is VGG's conv3_1 at batch 8.
-    `--from vgg_a --batch 1..64` measures the layers of a network, `--set deepbench` DeepBench's
-    training convolutions.
+    `--from vgg_a --batch 1..64` measures the layers of a network.
     """
     from ...kernels.conv import Conv
 
@@ -194,15 +192,8 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
         metavar="NETWORK",
         help="network whose layers are measured, e.g. vgg_a",
     )
-    which.add_argument("--set", choices=("deepbench",), help="published set of problems")
     what.add_argument(
         "--batch", default="64", help="batch sizes for --from: 64, or 1,2,4 or 1..64 (default: 64)"
-    )
-    what.add_argument(
-        "--against",
-        type=Path,
-        metavar="RECORDING",
-        help="with --from: recording of a step, to compare each layer alone with its cost there",
     )
     what.add_argument(
         "--reduced", action="store_true", help="shrink every problem, to try that all of them run"
@@ -229,15 +220,12 @@ def add_products(parser: argparse.ArgumentParser) -> None:
 def _problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
     """The sweeps that the options of `add_problems` choose.
 
-    `--axis` changes fields of `base`, whose type chooses the problems of a set or network.
+    `--axis` changes fields of `base`, whose type chooses the problems of a network.
     """
     from ...kernels import problem_sets, sweeps
-    from ...kernels.gemm import Gemm
 
-    if args.against is not None and (args.network is None or args.reduced):
-        raise CurvescopeError("--against needs --from NETWORK, and cannot be used with --reduced.")
-    precisions = list(dict.fromkeys(args.precision.split(",")))
     if args.network is not None:
+        precisions = list(dict.fromkeys(args.precision.split(",")))
         network, batches = get_network(args.network), parse_batches(args.batch)
         chosen = [
             s
@@ -248,13 +236,6 @@ def _problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
             raise CurvescopeError(
                 f"{args.network} has no such layer: try `bench gemm` for `bench conv` or back."
             )
-    elif args.set is not None:
-        read_set = (
-            problem_sets.deepbench_gemm if isinstance(base, Gemm) else problem_sets.deepbench_conv
-        )
-        chosen = sweeps.group(
-            [problem for precision in precisions for problem in read_set(precision)], "n"
-        )
     else:
         chosen = sweeps.span(base, args.axis, args.precision)
     if not args.reduced:

@@ -1,5 +1,5 @@
-"""Runs at the start of every Python of a command under `curvescope record` or `apply`: this folder
-is on PYTHONPATH.
+"""Runs at the start of every Python of a command under `curvescope record`, or with the variables
+of `explain --as-env`: this folder is on PYTHONPATH.
 
 It waits for the program to import torch. To record, it then loads `torch_windows.py`, on a GPU also
 `torch_ranges.py`, and `../cupti_turns.py`, and for other frameworks `step_notes.py`; to apply, it

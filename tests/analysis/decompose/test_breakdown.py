@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curvescope.analysis.decompose.averaged_steps import list_used_steps
-from curvescope.analysis.decompose.breakdown import KEYS, Row, break_down
+from curvescope.analysis.decompose.breakdown import ROW_COLUMNS, Row, break_down
 from curvescope.analysis.decompose.exclusive import exclusive_ns
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
 from curvescope.analysis.decompose.terms import IDLE, OVERHEAD
@@ -108,7 +108,7 @@ def plainly(steps, kernels, by, batch=None):
             .where(known, phases.map(outside).fillna("work outside layers")),
             phase=phases.where(known, None),
         )
-    work = work.groupby(KEYS[by], dropna=False)
+    work = work.groupby(ROW_COLUMNS[by], dropna=False)
     rows = [
         row_of(" ".join(str(k) for k in key if not pd.isna(k)) or f"no {by}", group)
         for key, group in work

@@ -68,7 +68,7 @@ def test_the_table_has_it_of_a_modelled_step(tmp_path):
 
     assert (
         main(
-            ["model", "alexnet", "--device", "gtx1080", "--batch", "64", "-o", str(tmp_path / "m")]
+            ["diagnose", "alexnet", "--card", "gtx1080", "--batch", "64", "-o", str(tmp_path / "m")]
         )
         == 0
     )

@@ -86,9 +86,7 @@ COMMAND = [sys.executable, "-c", "print('ran'); raise SystemExit(3)"]
 def test_nsys_traces_cuda_and_nvtx_and_is_imported(fake, export, tmp_path, capfd):
     calls = fake("nsys", "--output=", export, ".sqlite")
     target = tmp_path / "r"
-    assert (
-        main(["record", "--with", "nsys", "--batch", "8", "-o", str(target), "--", *COMMAND]) == 3
-    )
+    assert main(["record", "--with", "nsys", "--at", "8", "-o", str(target), "--", *COMMAND]) == 3
     *_, arguments = calls()
     assert arguments[0] == "profile"
     assert {

@@ -1,4 +1,4 @@
-"""Values of --axis and --batch: which axis is the curve, which the family, and which are fixed."""
+"""Values of --axis and --batch: which axis is the curve, and which are fixed."""
 
 import pytest
 
@@ -14,25 +14,16 @@ from curvescope.profiling.measure.axes import Axes, parse_axes
         (("tokens=64..256",), None, Axes("tokens", (64, 128, 256))),
         (("tokens=64,96",), (8,), Axes("tokens", (64, 96), fixed=(("batch", 8),))),
         (("batch=8", "tokens=64,96"), None, Axes("tokens", (64, 96), fixed=(("batch", 8),))),
-        (("tokens=64,96",), (1, 2), Axes("tokens", (64, 96), "batch", (1, 2))),
-        (
-            ("batch=1,2", "tokens=64,96", "width=5"),
-            None,
-            Axes("batch", (1, 2), "tokens", (64, 96), (("width", 5),)),
-        ),
         (("tokens=64", "width=5"), None, Axes("tokens", (64,), fixed=(("width", 5),))),
     ],
 )
-def test_the_first_axis_with_several_values_is_the_curve(texts, batches, expected):
+def test_the_axis_with_several_values_is_the_curve(texts, batches, expected):
     assert parse_axes(texts, batches) == expected
 
 
-def test_a_family_has_a_curve_for_each_value():
-    assert parse_axes(("batch=1,2", "tokens=64,96", "width=5")).curves == [
-        (("width", 5), ("tokens", 64)),
-        (("width", 5), ("tokens", 96)),
-    ]
-    assert Axes("batch", (1, 2), fixed=(("width", 5),)).curves == [(("width", 5),)]
+def test_a_curve_has_one_axis_with_several_values():
+    with pytest.raises(CurvescopeError, match="The axes tokens, batch have several values"):
+        parse_axes(("tokens=64,96",), (1, 2))
 
 
 @pytest.mark.parametrize(

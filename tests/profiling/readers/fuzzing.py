@@ -30,16 +30,13 @@ from curvescope.profiling.recording.schema import TABLES, conform
 from ...server_logs import iteration, llama_log, sglang_log, vllm_start
 from .made_profiles import PROFILES
 from .nsys_export import AUTOGRAD, push_pop, wait, write_export
-from .rocprof_output import write_database, write_json
-from .test_autograd_json import ON_DEVICE, ON_HOST
+from .rocprof_output import write_database
 from .test_llama_bench import BATCHED, EXPERTS
 from .test_memory_snapshot import snapshot
 from .test_ncu_csv import RAW
-from .test_nsys_csv import TRACES
 from .test_nsys_sqlite import TWO_STEPS
 from .test_nvprof import LAUNCH_METRICS, TEXT_METRICS, TEXT_TRACE
 from .test_pytorch_json import PLANTED
-from .test_rocprof import VERSIONS, trace
 from .test_serving_results import guidellm, lines, vllm
 from .test_tensorflow_json import JAX, TF1, TF2
 
@@ -175,15 +172,9 @@ SEEDS = {
         text.encode() for text in (json.dumps(guidellm((1, 4))), lines(map(vllm, (1, 2, 4))))
     ],
     "llama_bench": lambda: [BATCHED.read_bytes(), EXPERTS.encode()],
-    "rocprof_csv": lambda: [
-        trace(v, [(4, "gemm", 10, 20), (8, "relu<float>", 30, 40)] * 3).encode() for v in VERSIONS
-    ],
-    "nsys_csv": lambda: [text.encode() for text in TRACES.values()],
-    "autograd_json": lambda: [json.dumps(events).encode() for events in (ON_HOST, ON_DEVICE)],
     "proton_json": lambda: [
         (PROFILES / f"proton_{kind}.json").read_bytes() for kind in ("triton", "hip")
     ],
-    "rocprof_json": lambda: [_written(write_json)],
     "rocpd_sqlite": lambda: [_written(write_database, version=version) for version in (3, 4)],
     "tensorflow_json": lambda: [
         first_events("dleebrown_anna_timeline_01.json.gz", 24),

@@ -1,5 +1,4 @@
-"""One run under rocprofv3 as JSON and as rocpd databases, made by hand in the schemas of its
-versions.
+"""One run under rocprofv3 as rocpd databases, made by hand in the schemas of its versions.
 
 Two steps in roctx ranges: a copy to the device, a product and an activation, launched by HIP calls
 on one thread.
@@ -36,107 +35,6 @@ def steps():
             for name, start, end, number, work, done in CALLS
         ]
         yield step, begin, calls
-
-
-def document():
-    """The JSON of rocprofv3, as Python objects."""
-    names = [
-        {"kind": "NONE", "operations": []},
-        {"kind": "HIP_RUNTIME_API", "operations": ["hipFree", COPY, LAUNCH]},
-        {"kind": "MEMORY_COPY", "operations": ["MEMORY_COPY_NONE", HOST_TO_DEVICE]},
-        {"kind": "MARKER_CORE_RANGE_API", "operations": ["roctxThreadRangeA"]},
-        {
-            "kind": "KERNEL_DISPATCH",
-            "operations": ["KERNEL_DISPATCH_NONE", "KERNEL_DISPATCH_COMPLETE"],
-        },
-    ]
-    buffers = {
-        "kernel_dispatch": [],
-        "memory_copy": [],
-        "hip_api": [],
-        "hsa_api": [],
-        "marker_api": [],
-    }
-    messages = []
-    for step, begin, calls in steps():
-        mark = 1000 + step
-        messages.append({"key": mark, "value": f"step {step}"})
-        buffers["marker_api"].append(record(3, 0, begin, begin + STEP_NS - 100, mark))
-        # a mark without a message
-        buffers["marker_api"].append(record(3, 0, begin + 50, begin + 50, mark + 500))
-        for index, (name, start, end, number, work, done) in enumerate(calls):
-            operation = names[1]["operations"].index(name)
-            buffers["hip_api"].append(record(1, operation, start, end, number))
-            if name == COPY:
-                moved = {
-                    "dst_agent_id": {"handle": 77},
-                    "src_agent_id": {"handle": 70},
-                    "bytes": 4096,
-                }
-                buffers["memory_copy"].append({**record(2, 1, work, done, number), **moved})
-            else:
-                buffers["kernel_dispatch"].append(
-                    dispatch(work, done, number, GEMM if index == 1 else RELU)
-                )
-    agents = [
-        {
-            "id": {"handle": 70},
-            "type": 1,
-            "name": "AMD EPYC",
-            "product_name": "AMD EPYC",
-            "cu_count": 0,
-        },
-        {
-            "id": {"handle": 77},
-            "type": 2,
-            "name": "gfx942",
-            "product_name": "AMD Instinct MI300X OAM",
-            "cu_count": 304,
-        },
-    ]
-    symbols = [
-        {
-            "kernel_id": number,
-            "kernel_name": "_Z4gemm.kd",
-            "formatted_kernel_name": name,
-            "arch_vgpr_count": 12,
-        }
-        for number, name in KERNELS.items()
-    ]
-    metadata = {"pid": PID, "node": {"hostname": "secret-host"}, "command": ["secret-command"]}
-    strings = {"buffer_records": names, "marker_api": messages}
-    process = {
-        "metadata": metadata,
-        "agents": agents,
-        "strings": strings,
-        "kernel_symbols": symbols,
-    }
-    return {"rocprofiler-sdk-tool": [{**process, "buffer_records": buffers}]}
-
-
-def record(kind, operation, start, end, correlation):
-    times = {"start_timestamp": start, "end_timestamp": end}
-    ids = {
-        "thread_id": TID,
-        "correlation_id": {"internal": correlation, "external": 0, "ancestor": 0},
-    }
-    return {"size": 64, "kind": kind, "operation": operation, **times, **ids}
-
-
-def dispatch(start, end, correlation, kernel):
-    place = {"agent_id": {"handle": 77}, "queue_id": {"handle": 2}}
-    sizes = {"workgroup_size": {"x": 256, "y": 1, "z": 1}, "grid_size": {"x": 1000, "y": 2, "z": 1}}
-    info = {"kernel_id": kernel, "group_segment_size": 1024, **place, **sizes}
-    return {
-        **record(4, 1, start, end, correlation),
-        "dispatch_info": info,
-        "stream_id": {"handle": 3},
-    }
-
-
-def write_json(path):
-    path.write_text(json.dumps(document()))
-    return path
 
 
 def write_database(path, version=3, suffix=SUFFIX):

@@ -80,8 +80,8 @@ def test_the_first_is_read_and_the_way_to_the_others_said(merged, text_of, refus
 
 
 def test_ranks_of_one_file_are_compared(merged, document_of):
-    apart = document_of("ranks", *(PROFILES / name for name in RANKS))
-    together = document_of("ranks", merged(by_numbers))
+    apart = document_of("scale", "read", *(PROFILES / name for name in RANKS))
+    together = document_of("scale", "read", merged(by_numbers))
     assert together == apart
 
 

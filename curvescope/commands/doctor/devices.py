@@ -1,18 +1,16 @@
-"""List the GPUs in the cost model with their peaks; for one GPU, each number with its source."""
+"""The GPUs of the table of devices with their peaks; for one GPU, each number with its source."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
 
-from .. import options
-from ..analysis.render import terminal
-from ..analysis.render.tables import Indented, table
-from ..base.numbers import number
-from ..profiling.hardware.devices import CLOCKS, Device, devices, get_device
+from ...analysis.render import terminal
+from ...analysis.render.tables import Indented, table
+from ...base.numbers import number
+from ...profiling.hardware.devices import CLOCKS, Device, devices, get_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,24 +23,20 @@ class ListedDevice(Device):
 
 @dataclass(frozen=True)
 class DevicesDocument:
-    """The table of devices: `devices`."""
+    """The table of devices: `doctor --list devices`."""
 
     devices: Sequence[ListedDevice]  # one per GPU
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("device", nargs="?", help="name of a GPU, e.g. gtx1080 (default: all)")
-    options.add(parser, "--json")
-
-
-def run(args: argparse.Namespace) -> int:
-    chosen = (get_device(args.device),) if args.device else devices()
+def list_devices(card: str | None, *, as_json: bool) -> None:
+    """Print all GPUs, or the numbers of one."""
+    chosen = devices() if card is None else (get_device(card),)
 
     def peaks(device: Device) -> list[float | None]:
         return [device.peak_flops_per_s(clock) for clock in CLOCKS]
 
-    if args.json:
-        from ..analysis.render.documents import print_document
+    if as_json:
+        from ...analysis.render.documents import print_document
 
         rated = [
             {
@@ -52,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
             for facts in chosen
         ]
         print_document(DevicesDocument([ListedDevice(**facts) for facts in rated]))
-        return 0
+        return
     console = terminal.console()
-    if args.device:
+    if card is not None:
         (device,) = chosen
         console.print(
             f"{device.name} ({device.chip}, {device.architecture}, compute capability "
@@ -72,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         console.print()
         for source, position in sources.items():
             console.print(Indented(Text(source), label=f"[{position}] "))
-        return 0
+        return
     listed = table(
         "name",
         "GPU",
@@ -106,4 +100,3 @@ def run(args: argparse.Namespace) -> int:
         "10⁹ bytes."
     )
     console.print(note, style="dim")
-    return 0

@@ -1,83 +1,44 @@
-"""Print recordings side by side: step times by batch size, and by network, framework and device.
-
-Each RUN is a recording or the folder of a sweep. `--published` adds published times of the same
-networks, each under its own device and marked as published.
-"""
+"""Recordings side by side: step times by batch size, and by network, framework and device."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..analysis.render import terminal
-from ..analysis.render.tables import TextTable, table
-from ..base.counted import counted
-from ..base.escaping import escape_controls
-from ..base.numbers import number
-from ..profiling.recording.axis import Axis
-from ..profiling.recording.remote_store import as_path
+from ...base.counted import counted
+from ...base.escaping import escape_controls
+from ...base.numbers import number
+from ...profiling.recording.axis import Axis
+from .. import step_table
+from ..conditions import conditions_of
+from . import terminal
+from .breakdown import mfu_text
+from .documents import print_document
+from .names import short_devices
+from .tables import TextTable, table
 
 if TYPE_CHECKING:
-    from ..analysis.step_table import Cell, Grid
-    from ..profiling.recording.store import Recording
+    from ...profiling.recording.store import Recording
+    from ..step_table import Cell, Grid
 
-FORMATS = ("text", "csv", "markdown", "json")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run", nargs="+", type=as_path, help="a recording, or the folder of a sweep"
-    )
-    parser.add_argument(
-        "--published", action="store_true", help="add published times of the same networks"
-    )
-    parser.add_argument(
-        "--batch",
-        type=int,
-        help="batch size to compare devices at (default: the largest that all have)",
-    )
-    parser.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="text",
-        help="format of the output: text (default), csv (a line per network, device and batch "
-        "size), markdown or json",
-    )
-    parser.add_argument(
-        "--json", action="store_const", const="json", dest="format", help="same as --format json"
-    )
+TEXT, CSV, MARKDOWN, JSON = FORMATS = ("text", "csv", "markdown", "json")
 
 
-def run(args: argparse.Namespace) -> int:
-    from ..profiling.measure.sweep_plan import recordings_in
-    from ..profiling.recording.store import open_merged
-
-    recordings = [open_merged(path) for path in recordings_in(args.run)]
-    show_table(recordings, args.format, published=args.published, batch=args.batch)
-    return 0
-
-
-def show_table(
+def show_step_times(
     recordings: Sequence[Recording], form: str, *, published: bool = False, batch: int | None = None
 ) -> None:
     """Print step times of recordings in one of `FORMATS`; `batch` None: compare at the largest that
     every row has.
     """
-    from ..analysis import step_table
-    from ..analysis.conditions import conditions_of
-
     cells = [cell for recording in recordings for cell in step_table.cells_of(recording)]
     if published:
         cells += step_table.published_cells(sorted({cell.network for cell in cells}))
     compared = step_table.common_batch(cells) if batch is None else batch
-    if form == "json":
-        from ..analysis.render.documents import print_document
-
+    if form == JSON:
         print_document(step_table.TableDocument(cells))
-    elif form == "csv":
+    elif form == CSV:
         print(escape_controls(step_table.to_csv(cells)), end="")
-    elif form == "markdown":
+    elif form == MARKDOWN:
         text = step_table.to_markdown(step_table.by_batch(cells), _text)
         print(escape_controls(f"**Step ms by batch size**\n\n{text}"))
         if compared is not None:
@@ -91,33 +52,17 @@ def show_table(
 
 
 def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
-
-    from ..analysis.render.heat_map import render_family
-    from ..analysis.render.names import short_devices
-    from ..analysis.step_family import families
-    from ..analysis.step_table import by_batch
-
     console = terminal.console()
-    groups = families(cells)
-    for family in groups:
-        console.print(render_family(family))
-        console.print()
-    if groups and len({(cell.network, cell.configuration) for cell in cells}) == sum(
-        len(group.rows) for group in groups
-    ):
-        for note in _notes(cells):
-            console.print(note, style="dim")
-        return
     machines = {(c.device_and_origin, c.framework) for c in cells}
     if len(machines) == 1:
         ((device, framework),) = machines
         console.print(f"Step ms by {_axis(cells)}, {device}, {framework}", style="bold")
-        console.print(_table_of_networks(by_batch(cells)))
+        console.print(_table_of_networks(step_table.by_batch(cells)))
     else:
         for network, mode in dict.fromkeys((c.network, c.mode) for c in cells):
             section = [c for c in cells if (c.network, c.mode) == (network, mode)]
             console.print(f"{network}, {mode} step, ms by {_axis(section)}", style="bold")
-            console.print(_table_of_batches(by_batch(section)))
+            console.print(_table_of_batches(step_table.by_batch(section)))
             devices = short_devices([c.device_and_origin for c in section])
             legend = "; ".join(
                 f"{short}: {device}" for device, short in devices.items() if short != device
@@ -152,8 +97,6 @@ def _table_of_networks(grid: Grid) -> TextTable:
 
 
 def _table_of_batches(grid: Grid) -> TextTable:
-    from ..analysis.render.names import short_devices
-
     short = short_devices([device for (_, _, device, _), _ in grid.rows])
     heads = [
         " ".join([short[device], framework, *step.split(" ")[1:]])
@@ -166,8 +109,6 @@ def _table_of_batches(grid: Grid) -> TextTable:
 
 
 def _table_of_devices(cells: Sequence[Cell]) -> TextTable:
-    from ..analysis.render.breakdown import mfu_text
-
     made = table(
         "network",
         "step",
@@ -189,8 +130,6 @@ def _table_of_devices(cells: Sequence[Cell]) -> TextTable:
 
 
 def _notes(cells: Sequence[Cell]) -> list[str]:
-    from ..analysis.render.breakdown import mfu_text
-
     protocols = sorted({cell.protocol for cell in cells if cell.protocol})
     notes = (
         [f"Protocol: {'; '.join(protocols)}. Intervals, spread, n and memory: --format csv."]

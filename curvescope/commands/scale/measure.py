@@ -5,9 +5,8 @@ On one machine it starts a process per device, which connect on loopback: by NCC
 on a CPU. Under torchrun or srun it is one rank of that launch, on any number of nodes, and rank 0
 prints:
 
-    torchrun --nnodes 4 --nproc-per-node 8 … -m curvescope scale vgg16 --devices 1,2,4,8 --nodes
-    1,2,3,4 -o DIR srun --nodes 4 --ntasks-per-node 8 curvescope scale vgg16 --devices 1,2,4,8
-    --nodes 1,2,3,4 -o DIR
+    torchrun --nnodes 4 --nproc-per-node 8 … -m curvescope scale measure vgg16 --nodes 1,2 -o DIR
+    srun --nodes 4 --ntasks-per-node 8 curvescope scale measure vgg16 --nodes 1,2 -o DIR
 
 Measured data is kept after an interruption: `--resume DIR` continues, `curvescope explain DIR`
 prints the result again.
@@ -21,21 +20,21 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import options
-from ..analysis.render import terminal
-from ..base.counted import counted
-from ..base.endings import answered_if_interrupted
-from ..base.errors import CurvescopeError
-from ..base.torch_runtime import import_torch, pick_device
-from ..parsers import group
-from ..profiling.hardware.host import usable_cores
-from ..profiling.measure.protocol import doubled
-from ..profiling.recording.axis import MODES
-from ..profiling.recording.rank_info import RankInfo, launched_rank
-from ..profiling.workload.networks import names
+from ... import options
+from ...analysis.render import terminal
+from ...base.counted import counted
+from ...base.endings import answered_if_interrupted
+from ...base.errors import CurvescopeError
+from ...base.torch_runtime import import_torch, pick_device
+from ...parsers import group
+from ...profiling.hardware.host import usable_cores
+from ...profiling.measure.protocol import doubled
+from ...profiling.recording.axis import MODES
+from ...profiling.recording.rank_info import RankInfo, launched_rank
+from ...profiling.workload.networks import names
 
 if TYPE_CHECKING:
-    from ..profiling.measure.scaling_plan import ScalingPlan
+    from ...profiling.measure.scaling_plan import ScalingPlan
 
 _BATCH = 16
 _TIMEOUT_S = 600.0
@@ -58,10 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for a launch on several nodes: numbers of nodes with all their devices",
     )
     what.add_argument(
-        "--batch",
+        "--at",
         type=int,
-        metavar="B",
-        help=f"weak scaling: samples per device (default: {_BATCH})",
+        metavar="SIZE",
+        help=f"weak scaling: batch size of each device (default: {_BATCH})",
     )
     what.add_argument(
         "--total-batch",
@@ -121,16 +120,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_here(args: argparse.Namespace) -> int:
     """Start the ranks on this machine."""
-    from ..analysis.render.live import LiveProgress
-    from ..analysis.render.show_scaling import show_scaling
-    from ..profiling.measure.scaling_launch import launch
-    from ..profiling.measure.scaling_plan import is_complete
+    from ...analysis.render.live import LiveProgress
+    from ...analysis.render.show_scaling import show_scaling
+    from ...profiling.measure.scaling_launch import launch
+    from ...profiling.measure.scaling_plan import is_complete
 
     messages = terminal.console(stderr=True)
     if args.nodes not in (None, "1"):
         raise CurvescopeError(
             f"--nodes {args.nodes}: several nodes need a launch on all of them; "
-            "`curvescope scale --help` shows torchrun and srun."
+            "`curvescope scale measure --help` shows torchrun and srun."
         )
     here = _device_count(args)
     plan = _resumed(args) or _plan(args, here, here)
@@ -161,7 +160,7 @@ def _run_here(args: argparse.Namespace) -> int:
                 launch(folder, plan, "curvescope.scaling_rank", view.report)
         except KeyboardInterrupt:
             messages.print("Interrupted. This resumes:")
-            terminal.print_commands(messages, f"curvescope scale --resume {folder}")
+            terminal.print_commands(messages, f"curvescope scale measure --resume {folder}")
             raise
     answer()
     return 0
@@ -171,10 +170,10 @@ def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
     """Run as one rank of a launch by torchrun or Slurm; rank 0 makes the plan, broadcasts it, and
     prints.
     """
-    from ..analysis.render.live import LiveProgress
-    from ..analysis.render.show_scaling import show_scaling
-    from ..profiling.measure.process_group import ProcessGroup
-    from ..profiling.measure.scaling_run import run_rank
+    from ...analysis.render.live import LiveProgress
+    from ...analysis.render.show_scaling import show_scaling
+    from ...profiling.measure.process_group import ProcessGroup
+    from ...profiling.measure.scaling_run import run_rank
 
     with ProcessGroup(rank, args.timeout) as ranks:
         answer: tuple[Path, ScalingPlan] | str | None = None
@@ -203,15 +202,15 @@ def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
 
 def _resumed(args: argparse.Namespace) -> ScalingPlan | None:
     """The plan of the run that is resumed, if one is."""
-    from ..profiling.measure.scaling_plan import PLAN_FILE
+    from ...profiling.measure.scaling_plan import PLAN_FILE
 
     return PLAN_FILE.read_to_run(args.resume, args.run_its_code) if args.resume else None
 
 
 def _begin(args: argparse.Namespace, plan: ScalingPlan) -> Path:
     """Create a new folder with the plan in it."""
-    from ..profiling.measure.scaling_plan import PLAN_FILE
-    from ..profiling.recording.store import new_recording_path
+    from ...profiling.measure.scaling_plan import PLAN_FILE
+    from ...profiling.recording.store import new_recording_path
 
     folder: Path = args.output or new_recording_path("scale")
     PLAN_FILE.write(folder, plan)
@@ -220,9 +219,9 @@ def _begin(args: argparse.Namespace, plan: ScalingPlan) -> Path:
 
 def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> ScalingPlan:
     """The plan for the command line; `per_node` is the number of devices of the first node."""
-    from ..profiling.measure.configuration import Configuration
-    from ..profiling.measure.scaling_plan import ScalingPlan
-    from ..profiling.workload.network_step import check_precision
+    from ...profiling.measure.configuration import Configuration
+    from ...profiling.measure.scaling_plan import ScalingPlan
+    from ...profiling.workload.network_step import check_precision
 
     if not args.network:
         raise CurvescopeError(
@@ -239,9 +238,9 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
         counts |= {*doubled(1, device_count), device_count}
     devices = tuple(sorted(counts))
     total = args.total_batch
-    batch = args.batch if args.batch is not None or total is not None else _BATCH
+    batch = args.at if args.at is not None or total is not None else _BATCH
     for option, value in (
-        ("--batch", batch),
+        ("--at", batch),
         ("--total-batch", total),
         ("--threads", args.threads),
     ):

@@ -1,4 +1,8 @@
-"""List what is available on this machine, what is missing, and how to get it."""
+"""List what is available on this machine, what is missing, and how to get it.
+
+`--list networks` lists the networks that are known by name, and `--list devices` the GPUs of the
+table of devices; `--card gtx1080` prints one of these GPUs, each number with its source.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,19 @@ from importlib.util import find_spec
 
 from rich.text import Text
 
-from .. import options
-from ..analysis.render import terminal
-from ..analysis.render.tables import Indented
-from ..base.counted import counted
-from ..base.errors import BackendMissingError
-from ..base.numbers import quantity
-from ..base.programs import find_program
-from ..base.torch_runtime import describe_cuda, import_torch, pick_device
-from ..gpu_checks import Check, check_gpus
+from ... import options
+from ...analysis.render import terminal
+from ...analysis.render.tables import Indented
+from ...base.counted import counted
+from ...base.errors import BackendMissingError
+from ...base.numbers import quantity
+from ...base.programs import find_program
+from ...base.torch_runtime import describe_cuda, import_torch, pick_device
+from ...gpu_checks import Check, check_gpus
+from ...parsers import refuse_given
+
+_TORCH, _CUDA = "PyTorch", "CUDA device"
+_INSTALL_TORCH = "pip install 'curvescope[torch]'"
 
 
 @dataclass(frozen=True)
@@ -34,14 +42,32 @@ class DoctorDocument:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--list", choices=("devices", "networks"), help="what to list instead")
+    parser.add_argument("--card", metavar="GPU", help="GPU whose numbers to print, e.g. gtx1080")
     options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.list == "networks":
+        refuse_given(args, "Networks have no GPU", "--card")
+        from .networks import list_networks
+
+        list_networks(as_json=args.json)
+        return 0
+    if args.list == "devices" or args.card is not None:
+        from .devices import list_devices
+
+        list_devices(args.card, as_json=args.json)
+        return 0
+    return _check(args)
+
+
+def _check(args: argparse.Namespace) -> int:
+    """Look at this machine, and print what is here, what is missing and what to do."""
     findings = [look() for look in _CHECKS]
     findings += check_gpus()
     if args.json:
-        from ..analysis.render.documents import print_document
+        from ...analysis.render.documents import print_document
 
         print_document(DoctorDocument(findings))
         return 0
@@ -52,16 +78,25 @@ def run(args: argparse.Namespace) -> int:
         console.print(Indented(Text(f"{finding.name}: {finding.detail}"), label=mark))
         if finding.remedy and not finding.found:
             console.print(Indented(Text(finding.remedy, "dim"), label=" " * len(mark)))
-    by_name = {finding.name: finding.found for finding in findings}
-    if by_name.get("PyTorch"):
-        device = "GPU" if by_name.get("CUDA device") else "CPU"
-        ready = f"Ready: `curvescope diagnose alexnet --quick` measures this machine's {device}."
-        console.print(f"\n{ready} What is missing is optional for it.")
+    terminal.print_below(console, Text("Next:"))
+    terminal.print_commands(console, *_next_steps(findings))
     return 0
 
 
+def _next_steps(findings: Sequence[Check]) -> list[str]:
+    """The commands that get what is missing and matters, then a first answer."""
+    missing = [finding for finding in findings if not finding.found]
+    steps = [f"{finding.command}  # {finding.name}" for finding in missing if finding.command]
+    names = {finding.name for finding in missing}
+    if _TORCH not in names:
+        device = "CPU" if _CUDA in names else "GPU"
+        steps.append(f"curvescope diagnose alexnet --quick  # measures this machine's {device}")
+    steps.append("curvescope explain FILE  # a profile that you have; needs none of these")
+    return steps
+
+
 def _cpu() -> Check:
-    from ..profiling.hardware.host import describe_host
+    from ...profiling.hardware.host import describe_host
 
     host = describe_host()
     governor = host["governor"] or "not reported by the kernel"
@@ -78,14 +113,14 @@ def _torch() -> Check:
     try:
         torch = import_torch()
     except BackendMissingError as error:
-        return Check("PyTorch", False, "needed by diagnose", str(error))
+        return Check(_TORCH, False, "needed by diagnose", str(error), _INSTALL_TORCH)
     libraries = [
         name
         for name, module in (("oneDNN", torch.backends.mkldnn), ("MKL", torch.backends.mkl))
         if module.is_available()
     ]
     return Check(
-        "PyTorch",
+        _TORCH,
         True,
         f"{torch.__version__}, CPU kernels from {' and '.join(libraries) or 'torch itself'}",
     )
@@ -94,27 +129,26 @@ def _torch() -> Check:
 def _cuda() -> Check:
     remedy = "optional: without a GPU the CPU is measured"
     try:
-        return Check("CUDA device", *describe_cuda(), remedy)
+        return Check(_CUDA, *describe_cuda(), remedy)
     except ImportError:
-        return Check("CUDA device", False, "PyTorch is not installed", remedy)
+        return Check(_CUDA, False, "PyTorch is not installed", remedy)
 
 
 def _native() -> Check:
-    from ..profiling import native
+    from ...profiling import native
 
     try:
         native.clock_ns()
     except AttributeError:
-        return Check(
-            "native library", False, "older than the Python code", "reinstall with `pip install .`"
-        )
+        older, remedy = "older than the Python code", "reinstall with `pip install .`"
+        return Check("native library", False, older, remedy, "pip install .")
     except (BackendMissingError, OSError) as error:
         return Check("native library", False, "needed by the collector", str(error))
     return Check("native library", True, native.LIBRARY_NAME)
 
 
 def _nvrtc() -> Check:
-    from ..kernels.compile import compilers
+    from ...kernels.compile import compilers
 
     findings = [
         f"{each.version_text} (sm_{each.architectures[0]} to sm_{each.architectures[-1]})"
@@ -129,7 +163,7 @@ def _nvrtc() -> Check:
 
 
 def _nvdisasm() -> Check:
-    from ..kernels.disassembly import GET_NVDISASM, find_disassemblers
+    from ...kernels.disassembly import GET_NVDISASM, find_disassemblers
 
     tools = find_disassemblers()
     detail = "; ".join(f"{_version(path)}, {_in_packages(path)}" for path in tools)
@@ -179,8 +213,8 @@ def _package(name: str, extra: str, use: str) -> Check:
 
 
 def _ceilings() -> Check:
-    from ..profiling.hardware.ceilings import load
-    from ..profiling.hardware.host import describe_device
+    from ...profiling.hardware.ceilings import load
+    from ...profiling.hardware.host import describe_device
 
     remedy = "`curvescope bench ceilings` measures them in a minute or two"
     try:
@@ -188,7 +222,8 @@ def _ceilings() -> Check:
     except BackendMissingError as error:
         return Check("ceilings", False, "PyTorch is needed to measure them", str(error))
     if device is None:
-        return Check("ceilings", False, "not measured on this device", remedy)
+        measure = "curvescope bench ceilings"
+        return Check("ceilings", False, "not measured on this device", remedy, measure)
     limits = [
         f"{name} {quantity(limit.per_s, 'FLOP/s')}"
         for name, limit in device.compute.items()
@@ -199,10 +234,10 @@ def _ceilings() -> Check:
 
 
 def _energy() -> Check:
-    from ..profiling.hardware.energy import describe_energy
+    from ...profiling.hardware.energy import describe_energy
 
     energy = describe_energy("cpu")
-    remedy = "optional: `curvescope energy` needs it on a CPU"
+    remedy = "optional: `curvescope diagnose --of energy` needs it on a CPU"
     return Check(
         "energy of the CPU",
         "name" in energy,
@@ -213,8 +248,8 @@ def _energy() -> Check:
 
 def _store() -> Check:
     free = quantity(shutil.disk_usage(".").free, "B")
-    remedy = "the folder is read-only: choose another with -o DIR"
-    return Check("folder for recordings", os.access(".", os.W_OK), f"./runs, {free} free", remedy)
+    remedy, name = "the folder is read-only: choose another with -o DIR", "folder for recordings"
+    return Check(name, os.access(".", os.W_OK), f"./runs, {free} free", remedy, "cd ~")
 
 
 _CHECKS: tuple[Callable[[], Check], ...] = (

@@ -1,4 +1,4 @@
-"""The command `memory` on a step of the user's: sizes are counts, and depend on no time."""
+"""`diagnose --of memory` on a step of the user's: sizes are counts, and depend on no time."""
 
 import pytest
 
@@ -28,8 +28,10 @@ def test_a_step_of_ones_own_has_its_layers_and_its_largest_batch(
     """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "step.py").write_text(STEP)
-    limit = ("--memory-limit", "10MB", "--batch", "100,200,400", "-o", "run")
-    found = document_of("memory", "--step", "step.py:make_step", *limit)
+    step = ("--step", "step.py:make_step", "--batch", "100,200,400", "-o", "run")
+    measured = document_of("diagnose", "--of", "memory", *step)
+    found = document_of("explain", "run", "--of", "memory", "--memory-limit", "10MB")
+    assert found["peaks"] == measured["peaks"]
     assert [peak["memory_mb"]["value"] for peak in found["peaks"]] == pytest.approx(
         [4.804, 5.604, 7.204]
     )

@@ -1,4 +1,4 @@
-"""`curvescope apply`: what the environment can set of the measured remedies, and the rest as lines
+"""`explain --as-env`: what the environment can set of the measured remedies, and the rest as lines
 to add.
 """
 
@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from curvescope.analysis.render.remedies import remedy_table
+from curvescope.as_environment import _divided
 from curvescope.cli import main
-from curvescope.commands.apply import _divided
 from curvescope.experiments.factors import step_change
 from curvescope.profiling.recording.axis import Axis
 
@@ -19,13 +19,13 @@ from ..experiments.test_remedies import Machine
 from .recordings import write_planted
 from .tested_recording import write_tested
 
-PROGRAM = "import os, sys; sys.exit(os.environ.get('MALLOC_TOP_PAD_') == '67108864' and 7)"
+ALLOCATOR = step_change("kept_memory").variables()
 
 
 @pytest.fixture(scope="module")
 def tested(tmp_path_factory):
     """A recording whose fixed cost goes away with kept memory."""
-    return write_tested(tmp_path_factory.mktemp("apply") / "tested")
+    return write_tested(tmp_path_factory.mktemp("as_env") / "tested")
 
 
 def divided(saves):
@@ -37,20 +37,24 @@ def divided(saves):
     return [row.factors[0] for row, _ in settings], [row.factors[0] for row in others]
 
 
-def test_a_program_runs_with_the_measured_remedies_and_its_exit_code_is_passed_on(
-    tested, capfd, monkeypatch
-):
+def test_the_variables_of_the_measured_remedies_are_printed_alone(tested, capfd, monkeypatch):
+    """So that `env $(curvescope explain RUN --as-env) python train.py` sets them."""
     monkeypatch.delenv("MALLOC_TOP_PAD_", raising=False)
-    assert main(["apply", str(tested), "--", sys.executable, "-c", PROGRAM]) == 7
-    said = " ".join(capfd.readouterr().err.split())
-    assert "MALLOC_TOP_PAD_=67108864 set (keep freed memory in the process: it saved 62 %" in said
-    assert "of the step at batch 1)" in said
+    assert main(["explain", str(tested), "--as-env"]) == 0
+    out, err = capfd.readouterr()
+    assert dict(line.split("=") for line in out.splitlines()) == ALLOCATOR
+    said = " ".join(err.split())
+    assert "keep freed memory in the process: it saved 62 %" in said
+    assert "of the step at batch 1" in said
 
 
 def test_a_variable_that_is_set_stays(tested, capfd, monkeypatch):
     monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
-    assert main(["apply", str(tested), "--", sys.executable, "-c", PROGRAM]) == 0
-    assert "MALLOC_TOP_PAD_ stays as it is set." in " ".join(capfd.readouterr().err.split())
+    assert main(["explain", str(tested), "--as-env"]) == 0
+    out, err = capfd.readouterr()
+    assert "MALLOC_TOP_PAD_" not in out
+    assert len(out.splitlines()) == len(ALLOCATOR) - 1
+    assert "MALLOC_TOP_PAD_ stays as it is set." in " ".join(err.split())
 
 
 def test_what_the_environment_cannot_set_is_left_to_the_program():
@@ -99,4 +103,4 @@ def test_denormal_numbers_are_flushed_once_a_program_has_loaded_torch():
 
 def test_a_recording_without_a_remedy_says_how_to_get_one(tmp_path, refusal_of):
     path = write_planted(tmp_path / "r")
-    assert "`curvescope confirm " in refusal_of("apply", path, "--", sys.executable, "-c", "pass")
+    assert "`curvescope confirm " in refusal_of("explain", path, "--as-env")

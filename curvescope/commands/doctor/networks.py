@@ -1,4 +1,4 @@
-"""List the networks with their parameters, FLOPs and activations.
+"""The networks with their parameters, FLOPs and activations.
 
 FLOPs are those of convolutions and matrix products, one FMA counted as two; activations are the
 values that the forward pass keeps for the backward pass, in fp32. All numbers are per sample and
@@ -7,17 +7,15 @@ computed from the structure.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import options
-from ..analysis.render import terminal
-from ..analysis.render.tables import table
-from ..base.numbers import number
-from ..base.torch_runtime import import_torch
-from ..profiling.workload import networks as known
-from ..profiling.workload.networks.facts import Facts, facts
+from ...analysis.render import terminal
+from ...analysis.render.tables import table
+from ...base.numbers import number
+from ...base.torch_runtime import import_torch
+from ...profiling.workload import networks as known
+from ...profiling.workload.networks.facts import Facts, facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,21 +29,18 @@ class ListedNetwork(Facts):
 
 @dataclass(frozen=True)
 class NetworksDocument:
-    """The networks known by name: `networks`."""
+    """The networks known by name: `doctor --list networks`."""
 
     networks: Sequence[ListedNetwork]  # one per network
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add(parser, "--json")
-
-
-def run(args: argparse.Namespace) -> int:
+def list_networks(*, as_json: bool) -> None:
+    """Print all networks."""
     import_torch()
     networks = [known.get_network(name) for name in known.names()]
     costs = [facts(network) for network in networks]
-    if args.json:
-        from ..analysis.render.documents import print_document
+    if as_json:
+        from ...analysis.render.documents import print_document
 
         listed_networks = [
             ListedNetwork(
@@ -57,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
             for network, cost in zip(networks, costs, strict=True)
         ]
         print_document(NetworksDocument(listed_networks))
-        return 0
+        return
 
     listed = table(
         "network", "input", "parameters", "forward", "training", "kept", whole=("network",)
@@ -78,4 +73,3 @@ def run(args: argparse.Namespace) -> int:
         "computed from the structure; nothing is measured.",
         style="dim",
     )
-    return 0

@@ -17,18 +17,18 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from .. import options
-from ..analysis.render import terminal
-from ..base.counted import counted
-from ..base.errors import CurvescopeError
+from ... import options
+from ...analysis.render import terminal
+from ...base.counted import counted
+from ...base.errors import CurvescopeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..analysis.ranks.difference import RankDifference
-    from ..analysis.ranks.jobs import Job, Reducer
-    from ..analysis.ranks.stragglers import Ranks
-    from ..analysis.ranks.tables import Reduction
+    from ...analysis.ranks.difference import RankDifference
+    from ...analysis.ranks.jobs import Job, Reducer
+    from ...analysis.ranks.stragglers import Ranks
+    from ...analysis.ranks.tables import Reduction
 
 _EXPLAINED = 3
 
@@ -57,11 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..analysis.ranks.jobs import Reducer, find_ranks
-    from ..analysis.ranks.stragglers import analyse
-    from ..analysis.ranks.tables import combine
-    from ..cli import EXIT_INTERRUPTED
-    from ..profile_files import progress
+    from ...analysis.ranks.jobs import Reducer, find_ranks
+    from ...analysis.ranks.stragglers import analyse
+    from ...analysis.ranks.tables import combine
+    from ...cli import EXIT_INTERRUPTED
+    from ...profile_files import progress
 
     if args.workers is not None and args.workers < 1:
         raise CurvescopeError(f"--workers {args.workers}: at least one is needed.")
@@ -155,7 +155,7 @@ def _explained(
     """The requested differences, else those of the largest stragglers; each group's recordings are
     read again.
     """
-    from ..analysis.ranks.difference import explain_difference, group_of
+    from ...analysis.ranks.difference import explain_difference, group_of
 
     rest = "the others"
     if groups:
@@ -190,8 +190,8 @@ def _show(
     interrupted: bool,
 ) -> None:
     if args.json:
-        from ..analysis.render.documents import print_document
-        from ..analysis.render.ranks import RanksDocument
+        from ...analysis.render.documents import print_document
+        from ...analysis.render.ranks import RanksDocument
 
         print_document(
             RanksDocument(
@@ -200,7 +200,7 @@ def _show(
         )
         return
 
-    from ..analysis.render.ranks import render_difference, render_ranks
+    from ...analysis.render.ranks import render_difference, render_ranks
 
     console = terminal.console()
     if interrupted:

@@ -1,62 +1,49 @@
-"""Run a program with what a recording's experiments found to help, as far as the environment can
-set it.
-
-That is the allocator, the number of threads and the flushing of denormal numbers. Of the remedies
-of `diagnose` and `confirm` the best set is used, without what changes results. Variables that are
-set already stay. What only the program itself can do is printed as lines to add to it; without a
-command, nothing else happens. The exit code of the command is passed on.
-
-    curvescope apply runs/2026-03-01_143055_alexnet -- python train.py
+"""The changes that a recording's experiments found to help, as variables of the environment, for
+`explain --as-env`.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .. import options
-from ..analysis.render.terminal import print_prose
-from ..base.errors import CurvescopeError
+from .analysis.render.terminal import print_prose
+from .base.errors import CurvescopeError
 
 if TYPE_CHECKING:
-    from ..analysis.diagnosis.result import Diagnosis
-    from ..analysis.render.remedies import RemedyRow
+    from .analysis.diagnosis.result import Diagnosis
+    from .analysis.render.remedies import RemedyRow
+    from .profiling.recording.remote_store import AnyPath
+    from .profiling.recording.store import Recording
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add(parser, "recording", "program")
+def print_variables(recording: Recording, path: AnyPath) -> None:
+    """Print the variables of the best set of changes, a line each, and on standard error what each
+    change saved, and what only the program can do.
 
+    Variables that are set already stay, and are not printed. `path` is what the user named.
 
-def run(args: argparse.Namespace) -> int:
-    from ..analysis.diagnosis.explain import explain
-    from ..analysis.render.remedies import saving_sentence
-    from ..analysis.server_log import refuse_log
-    from ..profiling.collect.command import require_program, run_command
-    from ..profiling.recording.store import open_recording
+    Raises:
+        CurvescopeError: no change is measured to help, or the environment can set none of them.
+    """
+    from .analysis.diagnosis.explain import explain
+    from .analysis.render.remedies import saving_sentence
+    from .analysis.server_log import refuse_log
 
-    recording = open_recording(args.recording)
-    refuse_log(recording, args.recording, "measured change")
-    command = options.program_of(args)
-    if command:
-        require_program(command[0])
+    refuse_log(recording, path, "measured change")
     diagnosis = explain(recording)
     if not diagnosis.remedies.helping:
         raise CurvescopeError(
-            f"No change is measured to help in {args.recording}: "
-            f"`curvescope confirm {args.recording}` tries more."
+            f"No change is measured to help in {path}: `curvescope confirm {path}` tries more."
         )
     settings, by_hand = _divided(diagnosis)
-    environment = dict(os.environ)
     for row, variables in settings:
-        kept = [name for name in variables if name in environment and name != "PYTHONPATH"]
-        environment |= {name: value for name, value in variables.items() if name not in kept}
-        what = " ".join(f"{name}={value}" for name, value in variables.items() if name not in kept)
-        print_prose(
-            f"curvescope: {what or 'nothing'} set ({row.do}: {_saves(row, diagnosis)}).",
-            stderr=True,
-        )
+        kept = [name for name in variables if name in os.environ and name != "PYTHONPATH"]
+        for name, value in variables.items():
+            if name not in kept:
+                print(f"{name}={value}")
+        print_prose(f"curvescope: {row.do}: {_saves(row, diagnosis)}.", stderr=True)
         if kept:
             print_prose(f"curvescope: {', '.join(kept)} stays as it is set.", stderr=True)
     together = diagnosis.remedies.together
@@ -73,14 +60,8 @@ def run(args: argparse.Namespace) -> int:
             ),
             stderr=True,
         )
-    if not command:
-        return 0
     if not settings:
-        raise CurvescopeError(
-            "The environment can set none of this, so the command is not run: add the lines above "
-            "to it."
-        )
-    return run_command(command, environment).code
+        raise CurvescopeError("The environment can set none of this: add the lines to the program.")
 
 
 def _divided(
@@ -90,8 +71,8 @@ def _divided(
 
     Of the best set all that it can set; if that is nothing, the largest single remedy that it can.
     """
-    from ..analysis.render.remedies import remedy_table
-    from ..experiments.factors import FACTORS
+    from .analysis.render.remedies import remedy_table
+    from .experiments.factors import FACTORS
 
     rows = [
         row

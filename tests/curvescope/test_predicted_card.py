@@ -8,11 +8,11 @@ from curvescope.profiling.workload.networks import names
 @pytest.fixture
 def modelled(tmp_path, document_of):
     """Model a network; return the document of the recording in `run`, or in a folder of its own."""
-    return lambda *arguments, to="run": document_of("model", *arguments, "-o", tmp_path / to)
+    return lambda *arguments, to="run": document_of("diagnose", *arguments, "-o", tmp_path / to)
 
 
 def test_a_modelled_diagnosis_says_so_everywhere(modelled, tmp_path, text_of):
-    document = modelled("vgg_a", "--device", "gtx1080", "--batch", "16..128")
+    document = modelled("vgg_a", "--card", "gtx1080", "--batch", "16..128")
     assert document["modelled"] is True
     assert "modelled" in document["device"]["name"]
     recording = open_recording(tmp_path / "run")
@@ -21,9 +21,9 @@ def test_a_modelled_diagnosis_says_so_everywhere(modelled, tmp_path, text_of):
     assert "MODELLED, not measured" in text_of("explain", tmp_path / "run").splitlines()[0]
     assert "Modelled, not measured" in text_of("explain", tmp_path / "run", "--all")
     assert "Modelled, not measured" in text_of("breakdown", tmp_path / "run", "--by", "phase")
-    for command in ("runs", "table", "roofline"):
-        path = tmp_path if command == "runs" else tmp_path / "run"
-        assert "modelled" in text_of(command, path), command
+    for command in (["runs"], ["compare", "--steps"], ["roofline"]):
+        path = tmp_path if command == ["runs"] else tmp_path / "run"
+        assert "modelled" in text_of(*command, path), command
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "page.html")]) == 0
     assert "modelled" in (tmp_path / "page.html").read_text()
 
@@ -31,22 +31,22 @@ def test_a_modelled_diagnosis_says_so_everywhere(modelled, tmp_path, text_of):
 def test_a_gpu_whose_architecture_is_not_modelled_is_refused(tmp_path, refusal_of):
     """AMD's GPUs are listed to read traces."""
     assert "no constants for cdna3" in refusal_of(
-        "model", "vgg_a", "--device", "mi300x", "--batch", "16", "-o", tmp_path / "run"
+        "diagnose", "vgg_a", "--card", "mi300x", "--batch", "16", "-o", tmp_path / "run"
     )
 
 
 def test_a_model_repeats_itself_but_its_intervals_are_not_empty(modelled):
-    document = modelled("alexnet", "--device", "v100", "--batch", "8..32")
+    document = modelled("alexnet", "--card", "v100", "--batch", "8..32")
     for point in document["curve"]:
         time_ms = point["time_ms"]
         assert time_ms["low"] < 0.97 * time_ms["value"] < 1.03 * time_ms["value"] < time_ms["high"]
 
 
 def test_what_if_the_card_had_more_memory_or_sms(modelled, tmp_path, document_of):
-    command = ["vgg_a", "--device", "gtx1080", "--batch", "128"]
     times_ms, names = {}, {}
     for facts in ("", "memory_bytes=12GiB", "sm_count=40"):
-        document = modelled(*command, *(["--what-if", facts] if facts else []), to=f"run {facts}")
+        card = f"gtx1080,{facts}" if facts else "gtx1080"
+        document = modelled("vgg_a", "--batch", "128", "--card", card, to=f"run {facts}")
         times_ms[facts], names[facts] = (
             document["curve"][0]["time_ms"]["value"],
             document["device"]["name"],
@@ -61,9 +61,7 @@ def test_what_if_the_card_had_more_memory_or_sms(modelled, tmp_path, document_of
 
 @pytest.mark.parametrize("facts", ["cores=3", "sm_count", "sm_count=many", "=4"])
 def test_what_if_needs_facts_of_the_gpu(facts, refusal_of):
-    assert facts.partition("=")[0] in refusal_of(
-        "model", "vgg_a", "--device", "gtx1080", "--what-if", facts
-    )
+    assert facts.partition("=")[0] in refusal_of("diagnose", "vgg_a", "--card", f"gtx1080,{facts}")
 
 
 GPUS = ("k40", "titanx_maxwell", "gtx1080", "titanx_pascal", "p100", "v100", "h200")
@@ -84,7 +82,7 @@ def test_every_network_is_modelled_and_every_gpu(device, tmp_path):
 
 def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(tmp_path, refusal_of):
     message = refusal_of(
-        "model", "vgg16", "--device", "gtx1080", "--batch", "32..256", "-o", tmp_path / "run"
+        "diagnose", "vgg16", "--card", "gtx1080", "--batch", "32..256", "-o", tmp_path / "run"
     )
     assert "vgg16 at batch 128 needs" in message
     assert "64 is the largest that fits" in message
@@ -94,13 +92,17 @@ def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["vgg_a", "--device", "gtx1800"], "did you mean gtx1080"),
-        (["vgg_a", "--device", ""], "Unknown GPU"),
-        (["vgg_a", "--device", "k40", "--library", "cudnn4"], "choose from cudnn5"),
-        (["vgg_a", "--device", "k40", "--framework", "theano"], "choose from torch"),
-        (["vgg_a", "--device", "cpu", "--library", "cudnn5"], "Unknown GPU"),
-        (["vgg_a", "--device", "v100", "--precision", "bf16"], "no tensor cores for bf16"),
+        (["vgg_a", "--card", "gtx1800"], "did you mean gtx1080"),
+        (["vgg_a", "--card", ""], "Unknown GPU"),
+        (["vgg_a", "--card", "k40,library=cudnn4"], "choose from cudnn5"),
+        (["vgg_a", "--card", "k40", "--quick"], "--card predicts times, and measures none: omit"),
+        (["vgg_a", "--card", "k40", "--device", "cpu"], "measures none: omit --device"),
+        (["vgg_a", "--card", "k40", "--of", "energy"], "measures none: omit --of"),
+        (["--card", "k40"], "Name the network to predict"),
+        (["vgg_a", "--card", "k40", "--framework", "theano"], "choose from torch"),
+        (["vgg_a", "--card", "cpu,library=cudnn5"], "Unknown GPU"),
+        (["vgg_a", "--card", "v100", "--precision", "bf16"], "no tensor cores for bf16"),
     ],
 )
 def test_bad_input_is_refused_in_words(arguments, words, tmp_path, refusal_of):
-    assert words in refusal_of("model", *arguments, "-o", tmp_path / "run")
+    assert words in refusal_of("diagnose", *arguments, "-o", tmp_path / "run")

@@ -43,7 +43,7 @@ def families(cells: Sequence[Cell]) -> list[Family]:
     """The families among step times: alike but for one fixed value."""
     alike: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
-        names = tuple(name for name, _ in _fixed(cell))
+        names = tuple(name for name, _ in _list_fixed(cell))
         key = (
             cell.network,
             cell.mode,
@@ -58,7 +58,7 @@ def families(cells: Sequence[Cell]) -> list[Family]:
 
 
 def _family(cells: Sequence[Cell]) -> Family | None:
-    fixed = [dict(_fixed(cell)) for cell in cells]
+    fixed = [dict(_list_fixed(cell)) for cell in cells]
     varied = [name for name in fixed[0] if len({values[name] for values in fixed}) > 1]
     if len(varied) != 1:
         return None
@@ -75,6 +75,6 @@ def _family(cells: Sequence[Cell]) -> Family | None:
     return Family(title, Axis(first.axis), Axis(other), columns, times)
 
 
-def _fixed(cell: Cell) -> list[tuple[str, int]]:
+def _list_fixed(cell: Cell) -> list[tuple[str, int]]:
     pairs = [part.partition("=") for part in (cell.fixed or "").split()]
     return [(name, int(value)) for name, _, value in pairs]

@@ -29,8 +29,8 @@ from torch import nn
 from torch.nn import functional
 
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.verdicts.measurement import compared_rows, measure
-from curvescope.analysis.verdicts.outcome import judged
+from curvescope.analysis.verdicts.measurement import compare_rows, measure
+from curvescope.analysis.verdicts.outcome import judge_all
 from curvescope.analysis.verdicts.savings import savings
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.factor import Target
@@ -163,9 +163,9 @@ def judge(rows: pd.DataFrame) -> Judged:
         both = both.assign(
             experiment=0, factor=[CHANGE if v == changed else None for v in both["variant"]]
         )
-        measured = [found for found, _ in measure(one, compared_rows(one, both), facts)]
+        measured = [found for found, _ in measure(one, compare_rows(one, both), facts)]
         claims = {(one.functional, CHANGE): CLAIM * measured[0].times_ms[-1].value}
-        outcomes = judged(measured, claims)
+        outcomes = judge_all(measured, claims)
         confirmed += any(outcome.verdict == Verdict.CONFIRMED for outcome in outcomes)
         gains = [one.largest[1].value for one in savings(outcomes) if one.largest is not None]
         saved += any(gain >= MATERIAL for gain in gains)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -16,6 +16,25 @@ _COLD, _HOT = (
     (245, 245, 245),
     (214, 69, 61),
 )
+
+
+class FamilyRow(TypedDict):
+    """Times of one value of the other axis."""
+
+    value: int
+    ms: list[float | None]
+    per_unit: list[float | None]
+
+
+class FamilyMap(TypedDict):
+    """Step times over two axes."""
+
+    title: str
+    curve: str
+    other: str
+    unit: str
+    columns: list[int]
+    rows: list[FamilyRow]
 
 
 def render_family(family: Family) -> RenderableType:
@@ -44,7 +63,7 @@ def render_family(family: Family) -> RenderableType:
     )
 
 
-def family_document(family: Family) -> dict[str, Any]:
+def family_document(family: Family) -> FamilyMap:
     """The heat map for the page."""
     return {
         "title": family.title,

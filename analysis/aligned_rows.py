@@ -99,7 +99,7 @@ def align(tables: Sequence[pd.DataFrame], by_layer: bool) -> list[pd.DataFrame]:
         _align_by_position(sides, aligned, phased)
     for rows, groups, table in zip(aligned, works, tables, strict=True):
         _add_own_rows(rows, groups, table, by_layer)
-    return [_labelled(*columns) for columns in zip(tables, works, aligned, strict=True)]
+    return [_label_rows(*columns) for columns in zip(tables, works, aligned, strict=True)]
 
 
 def _groups(works: Sequence[_Work | None]) -> dict[_Work, None]:
@@ -229,7 +229,7 @@ def _names(works: Sequence[_Work]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _labelled(
+def _label_rows(
     table: pd.DataFrame, works: Sequence[_Work | None], rows: dict[_Work, _Row]
 ) -> pd.DataFrame:
     """The table with the rows in its columns `layer` and `phase`; idle time and communication have

@@ -34,7 +34,7 @@ from .change import Change
 from .decompose.averaged_steps import list_used_steps
 from .decompose.curve import UNKNOWN, Curve
 from .decompose.repeated_layers import in_any_block
-from .decompose.statistics import FASTER_HALF, LEVEL, Estimate, Floats, estimate, holm, moderated
+from .decompose.statistics import FASTER_HALF, LEVEL, Estimate, Floats, estimate, holm, moderate
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, main_kernels
 from .side import Side, side
 
@@ -109,7 +109,7 @@ class Comparison:
     @property
     def together(self) -> bool:
         """Whether the recordings were measured in one run."""
-        return measured_together(self.sides)
+        return were_measured_together(self.sides)
 
     @property
     def modelled(self) -> list[str]:
@@ -256,7 +256,7 @@ def refuse_different(sides: Sequence[Side]) -> None:
     A profile names no network: it is of another program if nearly no time is in layers, operators
     or kernels that both have. What was measured together is compared as it is.
     """
-    if measured_together(sides):
+    if were_measured_together(sides):
         return
     if why := _other_network(sides) or _other_device(sides) or _other_program(sides):
         raise CurvescopeError(f"{why}: --different compares them nevertheless.")
@@ -321,7 +321,7 @@ def _common(sides: Sequence[Side]) -> list[Any]:
     return sorted(set.intersection(*(set(side.curve.conditions) for side in sides)))
 
 
-def measured_together(sides: Sequence[Side]) -> bool:
+def were_measured_together(sides: Sequence[Side]) -> bool:
     """Whether all were measured in one run, by as many processes each."""
     return sides[0].run is not None and len({(side.run, side.curve.rounds) for side in sides}) == 1
 
@@ -366,7 +366,7 @@ def _common_rows(sides: Sequence[Side]) -> str:
 
 
 def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, ...]:
-    lines, together = [], measured_together(sides)
+    lines, together = [], were_measured_together(sides)
     has_pace = all(compared.curve.pace is not None for compared in sides)
     for batch in common:
         curves = [compared.curve.source(batch) for compared in sides]
@@ -381,7 +381,7 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, 
                 _clock_remark(change, *pair) for change, pair in _with_clocks(line, sides, batch)
             ),
         )
-        for line, batch in zip(_adjusted(lines), common, strict=True)
+        for line, batch in zip(_adjust(lines), common, strict=True)
     )
 
 
@@ -472,7 +472,7 @@ def _change(log: Estimate) -> Change:
     return Change(float(np.exp(log.value)), float(low), float(high), log.p)
 
 
-def _adjusted(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
+def _adjust(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
     every = [(*line.changes, *line.pace_changes) for line in lines]
     p_values = [change.p_adjusted for of_line in every for change in of_line if change is not None]
     adjusted = iter(holm(p_values))
@@ -498,7 +498,7 @@ def _rows(
     rows = (
         align(tables, by == LAYER)
         if by in (LAYER, OPERATOR)
-        else [_named(table, by) for table in tables]
+        else [_name_groups(table, by) for table in tables]
     )
     for compared, keyed in zip(sides, rows, strict=True):
         statistic = compared.curve.paces.statistic
@@ -507,17 +507,17 @@ def _rows(
         families.append({place: family(str(name)) for place, (name,) in used.items()})
 
     def label(key: Key) -> str:
-        return key.labelled(_class_of(sides, key.layer) if by == LAYER else None)
+        return key.label_with(_class_of(sides, key.layer) if by == LAYER else None)
 
     group = _group_of(sides, by)
     lines = _lines_of(sides, terms, batch, label, families)
-    groups = _lines_of(sides, [of_side.grouped(group) for of_side in terms], batch, label)
-    of_group = dict(zip(groups, _adjusted(list(groups.values())), strict=True))
+    groups = _lines_of(sides, [of_side.group_by(group) for of_side in terms], batch, label)
+    of_group = dict(zip(groups, _adjust(list(groups.values())), strict=True))
     inside: dict[Key, list[Key]] = {}
     for key in lines:
         inside.setdefault(group(key), []).append(key)
     for place, keys in inside.items():
-        for key, line in zip(keys, _adjusted([lines[key] for key in keys]), strict=True):
+        for key, line in zip(keys, _adjust([lines[key] for key in keys]), strict=True):
             lines[key] = _as_sure_as(of_group[place], line)
     found = sorted(lines.values(), key=lambda line: -line.largest_change_ms)
     remarked = (replace(line, remarks=_remarks(line, ratios, sides, batch)) for line in found)
@@ -554,7 +554,7 @@ def _lines_of(
     families: Sequence[Mapping[tuple[str | None, str | None], str]] = (),
 ) -> dict[Key, ComparedLine]:
     """A line for each term of any recording; p is not adjusted yet."""
-    together = measured_together(sides)
+    together = were_measured_together(sides)
     rounds = [of_side.rounds[batch] for of_side in terms]
     times, logs = {}, []
     for key in dict.fromkeys(key for of_side in terms for key in of_side.keys):
@@ -580,7 +580,7 @@ def _with_usual_spread(
     columns = []
     for of_rows, count in zip(zip(*logs, strict=True), rounds, strict=True):
         known = [log for log in of_rows if log is not None]
-        spread = iter(moderated(known, [count] * len(known), [1.0] * len(known)))
+        spread = iter(moderate(known, [count] * len(known), [1.0] * len(known)))
         columns.append([None if log is None else _change(next(spread)) for log in of_rows])
     return list(zip(*columns, strict=True))
 
@@ -656,7 +656,7 @@ def _place(row: Any) -> _Place:
     )
 
 
-def _named(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:
+def _name_groups(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:
     """The exclusive times with the kernel, or its family and phase, in place of layer and phase."""
     names = kernel_times["name"].mask(kernel_times["name"] == IDLE, None)
     if by != FAMILY:

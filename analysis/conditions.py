@@ -34,7 +34,10 @@ def conditions_of(recordings: Sequence[Recording]) -> list[str]:
     if len(by_setting) < 2 and set(by_setting) <= {TORCH, TORCH_COMPILE}:
         return []
     return [
-        "; ".join([f"{name}: {CONDITIONS[name]}", *_updates(name, metas), *_measured(metas)]) + "."
+        "; ".join(
+            [f"{name}: {CONDITIONS[name]}", *_updates(name, metas), *_describe_measuring(metas)]
+        )
+        + "."
         for name, metas in by_setting.items()
         if name in CONDITIONS
     ]
@@ -46,7 +49,7 @@ def _updates(name: str, metas: Sequence[Mapping[str, Any]]) -> list[str]:
     return [UPDATES[name]] if trains and name in UPDATES else []
 
 
-def _measured(metas: Sequence[Mapping[str, Any]]) -> list[str]:
+def _describe_measuring(metas: Sequence[Mapping[str, Any]]) -> list[str]:
     return [_threads(metas), _setup(metas)]
 
 

@@ -74,18 +74,18 @@ def _layers(comparison: Comparison, slow: int, more_ms: float) -> str:
         return (row.times_ms[slow] or 0.0) - (row.times_ms[1 - slow] or 0.0)
 
     rows = sorted(comparison.rows, key=growth_ms, reverse=True)[:_ROWS]
-    named = [_named(row, slow, growth_ms(row)) for row in rows if growth_ms(row) > 0]
+    named = [_name_sides(row, slow, growth_ms(row)) for row in rows if growth_ms(row) > 0]
     if not named:
         return " No layer was recorded in both."
     return f" Of {number(more_ms)} ms more: {'; '.join(named)}."
 
 
-def _named(row: ComparedLine, slow: int, growth_ms: float) -> str:
+def _name_sides(row: ComparedLine, slow: int, growth_ms: float) -> str:
     """A layer with its times, and its kernels where both are known."""
     before, after = (
         "none" if time is None else f"{number(time)} ms"
         for time in (row.times_ms[1 - slow], row.times_ms[slow])
     )
     kernels = [family for family in row.families if family not in (None, "unknown")]
-    of = f", {kernels[1 - slow]} → {kernels[slow]}" if len(kernels) == 2 else ""
-    return f"{row.label} +{number(growth_ms)} ({before} → {after}{of})"
+    names = f", {kernels[1 - slow]} → {kernels[slow]}" if len(kernels) == 2 else ""
+    return f"{row.label} +{number(growth_ms)} ({before} → {after}{names})"

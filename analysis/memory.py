@@ -23,7 +23,7 @@ from ..profiling.recording.schema import PEAKS
 from ..profiling.recording.store import Recording
 from .decompose.curve import Curve, Point, coefficients, cost_curve
 from .decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
-from .decompose.repeated_layers import classes_with, group_of, repeated_layers
+from .decompose.repeated_layers import classes_with, find_repeated_layers, group_of
 from .decompose.statistics import Estimate, Floats, normal_estimate
 from .decompose.terms import work_label
 
@@ -208,7 +208,7 @@ def _with_terms(rows: pd.DataFrame, recording: Recording, by_instance: bool) -> 
             batch: of_batch.astype(float).fillna(0.0)
             for batch, of_batch in by_layer.groupby("batch")
         }
-        groups = repeated_layers(
+        groups = find_repeated_layers(
             rows[["layer", "batch", "phase"]].assign(name="", calls=0), operators, classes, steps
         )
         names, classes = group_of(groups), classes_with(classes, groups)

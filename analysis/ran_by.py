@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from ..profiling.recording.store import Recording
-from .decompose.marked import recorded_by_framework
+from .decompose.marked import is_recorded_by_framework
 
 UNKNOWN = "unknown"
 
@@ -63,7 +63,7 @@ def threads_of(meta: Mapping[str, Any], torch: bool) -> int | None:
 
 def _ran_operators(recording: Recording) -> bool:
     """Whether PyTorch ran something, or kernels are recorded of whoever launched them."""
-    if recorded_by_framework(recording):
+    if is_recorded_by_framework(recording):
         return False
     return bool(recording.count_rows("kernels") or recording.count_rows("operators"))
 

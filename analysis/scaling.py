@@ -27,10 +27,10 @@ from .decompose.terms import (
     Key,
     Share,
     estimate_terms,
-    tested,
+    test_family,
     work_label,
 )
-from .ranks.parts import INPUT, WAITING, RankTables, rank_parts, shared_steps
+from .ranks.parts import INPUT, WAITING, RankTables, find_common_steps, rank_parts
 from .ranks.stragglers import over_others
 
 SMALLER_BATCH = "smaller batch"
@@ -162,7 +162,7 @@ class _Run:
         steps, parts = [], []
         for tables in measured:
             timed, profiled = (
-                shared_steps(tables.ranks, profiled=which) for which in (False, True)
+                find_common_steps(tables.ranks, profiled=which) for which in (False, True)
             )
             if timed.empty:
                 continue
@@ -185,9 +185,9 @@ class _Run:
         present = [point for point in points if point in self._tables]
         if not points or points[0] not in present:
             return ()
-        return tuple(self._scaled(point, points[0], strong) for point in present)
+        return tuple(self._scale(point, points[0], strong) for point in present)
 
-    def _scaled(self, point: ScalingPoint, alone: ScalingPoint, strong: bool) -> ScaledPoint:
+    def _scale(self, point: ScalingPoint, alone: ScalingPoint, strong: bool) -> ScaledPoint:
         assert self._curve is not None
         here, base = (self._curve.conditions.index(condition) for condition in (point, alone))
         tables, of_curve = self._tables[point], self._curve.joint[here]
@@ -227,7 +227,7 @@ class _Run:
             return None
         others = _functional({point: 1.0, alone: -1.0})
         lost = _functional({point: 1.0, base: -1.0 / point.devices}) if strong else others
-        by_kind = self._terms.grouped(lambda key: Key(None, None, key.kind))
+        by_kind = self._terms.group_by(lambda key: Key(None, None, key.kind))
         shares = by_kind.decompose(others)
         if strong:
             smaller = self._terms.sum(_functional({alone: 1.0, base: -1.0 / point.devices}))
@@ -241,9 +241,9 @@ class _Run:
         return EfficiencyLoss(
             self._curve.evaluate(lost),
             _loss_shares(
-                sorted(tested(shares), key=lambda share: list(_NAMES).index(share.key.kind))
+                sorted(test_family(shares), key=lambda share: list(_NAMES).index(share.key.kind))
             ),
-            _loss_shares(sorted(tested(kernels), key=lambda share: -abs(share.value.value))),
+            _loss_shares(sorted(test_family(kernels), key=lambda share: -abs(share.value.value))),
             _lateness(self._parts[point], self._tables[point].ranks),
         )
 
@@ -310,5 +310,5 @@ def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:
         replace(waits_more, value=-waits_more.value, low=-waits_more.high, high=-waits_more.low),
         int((excess.argmax(axis=0) == position).sum()),
         excess.shape[1],
-        _loss_shares(sorted(tested(shares), key=lambda share: -share.value.value)),
+        _loss_shares(sorted(test_family(shares), key=lambda share: -share.value.value)),
     )

@@ -231,7 +231,7 @@ def explain_log(recording: Recording) -> LogCurve:
             f"{counted(unknown, 'line')} of {len(decode)} {'does' if unknown == 1 else 'do'} not "
             "tell how many drafted tokens were accepted, so their steps took longer than is said."
         )
-    padded = _padded(server)
+    padded = _pad(server)
     edges: tuple[Edge, ...] = ()
     beyond = None
     noise = None if curve is None else _noise(curve)
@@ -358,7 +358,7 @@ def _slope_inside(times: Floats, other: Floats, sizes: Floats) -> float:
     return slope if slope > _CERTAIN * error else 0.0
 
 
-def _padded(server: Mapping[str, Any]) -> Ints:
+def _pad(server: Mapping[str, Any]) -> Ints:
     """The captured sizes in requests, increasing; empty if unknown.
 
     Those beyond the limit are of piecewise graphs, for which steps are padded, too.

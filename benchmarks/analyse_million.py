@@ -29,18 +29,16 @@ import json, sys, time
 began = time.perf_counter()
 def peak_bytes():  # not ru_maxrss, which begins with what the process that started this one held
     return 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
-from curvescope.analysis.diagnosis import split
+from curvescope.analysis.diagnosis.explain import diagnose
 from curvescope.analysis.render.html import render_html
 from curvescope.profiling.recording.store import open_recording
-from curvescope.analysis.diagnosis.explain import recorded
+from curvescope.analysis.diagnosis.read import read
 from curvescope.analysis.render.report_data import report_document, report_input
-from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
 imported = time.perf_counter()
 run = open_recording(sys.argv[1])
-evidence = recorded(run)
-parts = kernel_times(device_work(run), evidence.steps)
+recorded = read(run)
 loaded = time.perf_counter()
-found = split.diagnose(evidence.steps, parts, recorded=evidence)
+found = diagnose(recorded, recording=run)
 assert found.explanations
 diagnosed, processor = time.perf_counter(), time.process_time()
 peak = peak_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import evidence
@@ -14,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from curvescope.analysis.causes import UNEXPLAINED  # noqa: E402
 from curvescope.analysis.decompose.functionals import excess  # noqa: E402
-from curvescope.analysis.diagnosis.split import diagnose, explain  # noqa: E402
+from curvescope.analysis.diagnosis.explain import diagnose, explain_one  # noqa: E402
 from tests.analysis.causes.planted_causes import PLANS, planted  # noqa: E402
 from tests.analysis.synthetic import times_of  # noqa: E402
 
@@ -25,11 +26,8 @@ _NOISY = {"not significant": 0.4}
 def named(cause: str, jitter: float, seed: int) -> str:
     """The cause that is named of one sweep, or suspected where it is unexplained."""
     steps, kernels, beside = planted(cause, seed, _NOISY.get(cause, jitter))
-    found = diagnose(steps, times_of(steps, kernels), recorded=beside)
-    assert found.terms is not None
-    verdict = explain(
-        excess(8, 16), found.curve, found.terms, found.kernel_times, beside
-    ).largest_cause
+    found = diagnose(replace(beside, kernel_times=times_of(steps, kernels)))
+    verdict = explain_one(found, excess(8, 16)).largest_cause
     if verdict is None:
         return "none"
     suspected = next((term.claim.cause for term in verdict.terms if term.claim), verdict.cause)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from curvescope.analysis.causes import interventions
-from curvescope.analysis.diagnosis.remedies import naming
+from curvescope.analysis.diagnosis.remedies import insert_names
 from curvescope.base.arguments import default_experiments_s
 from curvescope.cli import COMMANDS
 from curvescope.commands.bench import BENCHES
@@ -338,7 +338,7 @@ def factors_page() -> str:
             remedy = (one.remedy or "").format(where="the layer" if scope == "term" else "the step")
             lines.append(
                 f"| `{name}` | {_cell(one.what)} | {_cell(remedy)} | "
-                f"{_cell(naming(one.how, ()) or '')} |"
+                f"{_cell(insert_names(one.how, ()) or '')} |"
             )
     return "\n".join([*lines, *_tested_causes(), *_feasible_on_a_gpu()]) + "\n"
 

@@ -88,9 +88,9 @@ class Budget:
     @property
     def groups(self) -> Mapping[str, Sequence[str]]:
         """Repeated layers by the name of their group."""
-        return self.diagnosis.recorded.groups if self.diagnosis.recorded else {}
+        return self.diagnosis.recorded.groups
 
-    def refused(self, name: str) -> bool:
+    def refuses(self, name: str) -> bool:
         """Whether a factor only says why it does not apply to the device."""
         factor = factor_of(name)
         return factor is None or factor.refusal(self.device) is not None
@@ -109,7 +109,7 @@ class Budget:
         """Expected seconds until the complete step runs with a factor; 0 if it does not apply to
         the device.
         """
-        factor = None if self.refused(name) else factor_of(name)
+        factor = None if self.refuses(name) else factor_of(name)
         if factor is None or factor.step is None or name in self.impossible:
             return 0.0
         if factor.step.setup_s <= USUAL_SETUP_S:
@@ -181,7 +181,7 @@ class Budget:
 
     def _times_s(self, wanted: Experiment) -> tuple[float, float]:
         """Expected seconds before the first round, and of one round."""
-        ran = [name for name in wanted.factors if not self.refused(name)]
+        ran = [name for name in wanted.factors if not self.refuses(name)]
         paces = [1.0] * len(ran)
         if wanted.scope == Scope.STEP:
             ran = [name for name in ran if name not in self.impossible]
@@ -213,7 +213,9 @@ class Budget:
         """Time of complete steps with a factor, or with several, as a factor on that of unmodified
         ones: as measured, else 1.
         """
-        return self.paces.get(name, math.prod(self.paces.get(one, 1.0) for one in members(name)))
+        return self.paces.get(
+            name, math.prod(self.paces.get(member, 1.0) for member in members(name))
+        )
 
     def takes_turns(self, batches: Iterable[int]) -> bool:
         """Whether each process starts for every round: the device's memory holds one only, or each

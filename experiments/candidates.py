@@ -200,7 +200,7 @@ class _Products:
     def make_step(self, *batch: int, **values: int) -> Callable[[], object]:
         """The product of one value."""
         (value,) = (*batch, *values.values())
-        measurement, prepared = self._prepared(value, Method(verify=False))
+        measurement, prepared = self._prepare(value, Method(verify=False))
         if prepared is None:
             raise CurvescopeError(str(measurement.verification))
         return prepared.run
@@ -209,14 +209,14 @@ class _Products:
         """The worst outcome of all products, see `BenchOutcome`, with a sentence about it."""
         outcomes = []
         for value in self._problems:
-            measurement, _ = self._prepared(value, Method(verify=verify))
+            measurement, _ = self._prepare(value, Method(verify=verify))
             verification = measurement.verification
             assert verification is not None
             outcomes.append((verification.outcome, verification.detail))
         failed = [outcome for outcome in outcomes if outcome[0] not in TIMED]
         return (failed or outcomes)[0]
 
-    def _prepared(self, value: int, method: Method) -> tuple[BenchMeasurement, Prepared | None]:
+    def _prepare(self, value: int, method: Method) -> tuple[BenchMeasurement, Prepared | None]:
         measurement = BenchMeasurement(self._problems[value], SEED)
         return measurement, measurement.prepare(self._backend, method)
 
@@ -230,7 +230,11 @@ def check_candidates(
 ) -> list[Checked]:
     """Check the results of the default and of candidates, each in a process of its own."""
     checked = []
-    against = {one.name: why for one in chosen if (why := one.why_not()) is not None}
+    against = {}
+    for candidate in chosen:
+        why = candidate.why_not()
+        if why is not None:
+            against[candidate.name] = why
     for name, variables in _settings(chosen).items():
         if name in against:
             checked.append(Checked(name, BenchOutcome.UNSUPPORTED, against[name], timed=False))

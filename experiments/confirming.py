@@ -23,7 +23,6 @@ from ..profiling.recording.store import Recording, RecordingWriter, open_recordi
 
 if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Diagnosis
-    from ..analysis.verdicts.outcome import Claims
     from .runner import Watch
 
 _STAGES = {
@@ -149,28 +148,22 @@ class _Decided:
     """
 
     def __init__(self, experiment: Experiment, diagnosis: Diagnosis, device: str) -> None:
-        from ..analysis.causes import claims_of_steps
         from .factors import all_facts
 
-        self._experiment, self._facts, self._looked = (
-            experiment,
-            all_facts(experiment.scope, device),
-            0,
-        )
-        self._claims: Claims = {}
-        if experiment.scope == Scope.STEP:
-            self._claims = claims_of_steps(diagnosis.explained, diagnosis.outcomes)
+        self._experiment, self._looked = experiment, 0
+        self._facts = all_facts(experiment.scope, device)
+        self._claims = diagnosis.claims
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> bool:
         import pandas as pd
 
-        from ..analysis.verdicts.outcome import settled
+        from ..analysis.verdicts.outcome import is_settled
 
         rounds = rows[-1]["round"] + 1 if rows else 0
         if self._experiment.stage != Stage.CONFIRM or rounds < _UNTIL_NEXT_LOOK * self._looked:
             return False
         self._looked = rounds
-        return settled(self._experiment, pd.DataFrame(rows), self._claims, self._facts)
+        return is_settled(self._experiment, pd.DataFrame(rows), self._claims, self._facts)
 
 
 def describe(experiment: Experiment) -> str:

@@ -70,12 +70,12 @@ class Focused(StoppingRule[int]):
 
     def _open(self, look: Look[int]) -> Collection[int] | None:
         """The batch sizes that further rounds visit: None for all, and none to end."""
-        from ..analysis.decompose.findings import decidable, undecided
+        from ..analysis.decompose.findings import decidable, list_undecided
         from .plan import open_terms
 
         self.deciding = None
         try:
-            if undecided(*self._curve_of(look.rows()), self._more(look)):
+            if list_undecided(*self._curve_of(look.rows()), self._more(look)):
                 return None
             diagnosis = self._diagnose()
         except (

@@ -11,7 +11,8 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby, product
+from functools import partial
+from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from ..base.arguments import device_kind
 from ..profiling.recording.experiments import TIME, Experiment, Scope, experiments_of
 from ..profiling.recording.probes import probed
 from ..profiling.recording.store import Recording
+from . import stages
 from .budget import Budget
 from .case import TermCase
 from .factors import is_costly
@@ -48,30 +50,13 @@ _LEAST_TERM = 0.05  # of an anomaly; a smaller term is not worth rounds
 @dataclass(frozen=True)
 class _Row:
     turn: int  # all targets get their turn before the next turn begins
-    of: slice | None  # what of a target has the row: its terms in this slice, or the complete step
+    part: slice | None  # what of a target has the row: its terms in this slice, or complete steps
     when: Callable[[TermCase], bool]  # whether it gets the experiments
     # the experiments, before they are fitted to the time
     what: Callable[[TermCase], Iterable[Experiment]]
 
 
 _STEP, _FIRST, _OTHERS, _EACH = None, slice(1), slice(1, None), slice(None)
-
-
-def _stages_of_terms(turn: int, of: slice) -> tuple[_Row, ...]:
-    return (
-        # A term that does not show its share in isolation suggests no factor.
-        _Row(turn, of, _always, TermCase.alone),
-        # A few rounds for every factor, first those of causes with evidence, say which are worth
-        # fresh rounds.
-        _Row(
-            turn,
-            of,
-            lambda case: case.shows and not case.screened and not case.confirmed,
-            TermCase.screen,
-        ),
-        # A screen of many factors finds by luck too.
-        _Row(turn, of, lambda case: case.shows and case.screened, TermCase.confirm),
-    )
 
 
 def _always(_: TermCase) -> bool:
@@ -82,33 +67,61 @@ def _waits_for_steps(case: TermCase) -> bool:
     return case.waits_for_steps
 
 
-def _suggested(case: TermCase) -> Iterable[Experiment]:
-    return case.suggested()
+def _is_in_context(case: TermCase) -> bool:
+    return case.is_in_context
+
+
+def _may_be_screened(case: TermCase) -> bool:
+    return case.shows and not case.screened and not case.confirmed
+
+
+def _is_screened(case: TermCase) -> bool:
+    return case.shows and case.screened
+
+
+def _is_open(case: TermCase) -> bool:
+    return case.screened and not case.confirmed
+
+
+def _has_no_outcome(case: TermCase) -> bool:
+    return not case.outcomes
+
+
+def _stages_of_terms(turn: int, part: slice) -> tuple[_Row, ...]:
+    return (
+        # A term that does not show its share in isolation suggests no factor.
+        _Row(turn, part, _always, stages.run_alone),
+        # A few rounds for every factor, first those of causes with evidence, say which are worth
+        # fresh rounds.
+        _Row(turn, part, _may_be_screened, stages.screen),
+        # A screen of many factors finds by luck too.
+        _Row(turn, part, _is_screened, stages.confirm),
+    )
 
 
 _PLAN = (
     # What a large part of the step waits for outweighs any bend.
-    _Row(1, _STEP, _always, lambda case: case.suggested(least_of_step=_LARGE)),
+    _Row(1, _STEP, _always, partial(stages.suggest, least_of_step=_LARGE)),
     # No term alone can test the largest cause.
-    _Row(2, _STEP, _waits_for_steps, _suggested),
+    _Row(2, _STEP, _waits_for_steps, stages.suggest),
     *_stages_of_terms(2, _FIRST),
     # What is proven in a term needs no screen in the next one with the same operators.
-    _Row(2, _EACH, lambda case: not case.outcomes, TermCase.proven_elsewhere),
+    _Row(2, _EACH, _has_no_outcome, stages.confirm_as_elsewhere),
     # Complete steps give the gain as well, but take longer.
-    _Row(2, _STEP, _always, _suggested),
+    _Row(2, _STEP, _always, stages.suggest),
     # An answer is worth what it saves of the step.
-    _Row(3, _STEP, _always, TermCase.remedy),
+    _Row(3, _STEP, _always, stages.try_remedy),
     # More rounds decide what is nearly decided.
-    _Row(4, _STEP, _always, TermCase.steps_again),
+    _Row(4, _STEP, _always, stages.repeat_steps),
     *_stages_of_terms(5, _OTHERS),
     # A finer grid shows where the curve of a term bends, and proves nothing.
-    _Row(6, _EACH, lambda case: case.screened and case.shows, TermCase.grid),
+    _Row(6, _EACH, _is_screened, stages.refine_grid),
     # The factors that a long screen left out.
-    _Row(7, _EACH, lambda case: case.screened and not case.confirmed, TermCase.screen),
+    _Row(7, _EACH, _is_open, stages.screen),
     # A long set-up takes the time of all others.
-    _Row(8, _STEP, _always, lambda case: case.suggested(costly=True)),
+    _Row(8, _STEP, _always, partial(stages.suggest, costly=True)),
     # What no term shows alone comes from the rest of the step.
-    _Row(9, _STEP, lambda case: case.is_in_context, TermCase.context),
+    _Row(9, _STEP, _is_in_context, stages.screen_context),
 )
 
 
@@ -160,7 +173,7 @@ def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
         if experiment.scope == Scope.TERM:
             what.append(work_label(experiment.layer, experiment.phase))
         else:
-            what += [name for name in experiment.factors if not situation.budget.refused(name)]
+            what += [name for name in experiment.factors if not situation.budget.refuses(name)]
     labels = {target.functional.weights: target.functional.label for target, _ in situation.targets}
     tested = [
         test.functional for experiment in unique.values() for test in experiment.by_functional()
@@ -175,7 +188,7 @@ def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
         sum(map(situation.budget.shortest_s, unique.values())),
         tuple(dict.fromkeys(what)),
         tuple(dict.fromkeys(labels[functional] for functional in tested if functional in labels)),
-        sum(not situation.budget.refused(name) for name in tried),
+        sum(not situation.budget.refuses(name) for name in tried),
     )
 
 
@@ -183,11 +196,11 @@ def _situation(
     recording: Recording, time_left_s: float, diagnosis: Diagnosis | None, total_s: float = 0.0
 ) -> Situation:
     from ..analysis.diagnosis.explain import explain
-    from ..analysis.diagnosis.suggested import suggested_shares
+    from ..analysis.diagnosis.suggested import suggest_shares
 
     diagnosis = diagnosis or explain(recording)
     replayable: dict[tuple[str | None, str | None], set[str]] = defaultdict(set)
-    names = group_of(diagnosis.recorded.groups if diagnosis.recorded else {})
+    names = group_of(diagnosis.recorded.groups)
     for row in recording.rows("operators", ["layer", "phase", "op"]):
         replayable[names.get(row["layer"] or "", row["layer"]), row["phase"]].add(row["op"])
     made = experiments_of(recording.meta)
@@ -212,7 +225,7 @@ def _situation(
     # Without a curve nothing is attributed, and one profile says what to try first; of a program
     # too, whose every try takes seconds.
     one_profile = len(diagnosis.curve.points) == 1 or budget.run_s is not None
-    suggested = suggested_shares(recording) if one_profile else {}
+    suggested = suggest_shares(recording) if one_profile else {}
     return Situation(diagnosis, made, dict(replayable), budget, probed(recording.meta), suggested)
 
 
@@ -276,16 +289,14 @@ def _before_remedies(
 
 def _of_causes(situation: Situation, plan: Iterable[_Row]) -> Iterator[Experiment]:
     for _, turn in groupby(plan, key=lambda row: row.turn):
-        groups = [(of, list(rows)) for of, rows in groupby(turn, key=lambda row: row.of)]
+        groups = [(part, list(rows)) for part, rows in groupby(turn, key=lambda row: row.part)]
         for target, terms in situation.targets:
-            for of, rows in groups:
-                cases = [
-                    TermCase(situation, target, terms, share)
-                    for share in (terms[of] if of else [None])
-                ]
-                for case, row in product(cases, rows):
-                    for experiment in row.what(case) if row.when(case) else ():
-                        yield from situation.budget.fitting(experiment)
+            for part, rows in groups:
+                for share in [None] if part is None else terms[part]:
+                    case = TermCase(situation, target, terms, share)
+                    for row in rows:
+                        for experiment in row.what(case) if row.when(case) else ():
+                            yield from situation.budget.fitting(experiment)
 
 
 def open_terms(diagnosis: Diagnosis) -> tuple[Share, ...]:

@@ -59,7 +59,7 @@ def target_of(
         row["sm_clock_hz"] for row in clocks if row["sm_clock_hz"] and row["batch"] in batches
     ]
     weights = weights_of(read_operands(rows, {}))
-    code = _compiled_code(recording)
+    code = _read_code(recording)
     return Target(
         configuration,
         batches,
@@ -83,13 +83,13 @@ def compiling_s(recording: Recording) -> float | None:
 
     The smallest size is compiled before any is measured, and with it what all have in common.
     """
-    code, setups_s = _compiled_code(recording), recording.meta.get("setup_s") or {}
-    own = sorted(batch for batch, of in code.items() if of == OWN and str(batch) in setups_s)
+    code, setups_s = _read_code(recording), recording.meta.get("setup_s") or {}
+    own = sorted(batch for batch, ran in code.items() if ran == OWN and str(batch) in setups_s)
     of_further = [setups_s[str(batch)] for batch in own[1:] or own]
     return len(code) * median(of_further) if of_further else None
 
 
-def _compiled_code(recording: Recording) -> dict[int, str]:
+def _read_code(recording: Recording) -> dict[int, str]:
     """What the steps ran of torch.compile's code, by batch size, in the order of their first."""
     rows = recording.rows("steps", ["batch", "compiled_code"])
     code: dict[int, str] = {}

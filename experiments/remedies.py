@@ -67,7 +67,7 @@ class RemedyPlan:
         a second one.
         """
         screen, fresh = self._screen(), self._confirm()
-        yield from self._fitting(self._suggested())
+        yield from self._fitting(self._test_suggested())
         yield from self._fitting(*((fresh, screen) if self._made else (screen, fresh)))
 
     def together(self) -> Iterator[Experiment]:
@@ -85,21 +85,21 @@ class RemedyPlan:
     def _fitting(self, *experiments: Experiment | None) -> Iterator[Experiment]:
         for wanted in experiments if self._sizes else ():
             for batches in self._batches(wanted):
-                if wanted and (fitting := self._fitted_at(wanted, batches)):
+                if wanted and (fitting := self._fit_at(wanted, batches)):
                     yield from fitting
                     break
 
-    def _fitted_at(self, wanted: Experiment, batches: tuple[int, ...]) -> list[Experiment]:
+    def _fit_at(self, wanted: Experiment, batches: tuple[int, ...]) -> list[Experiment]:
         """An experiment at some batch sizes that fits the time, in a list; of steps so slow that
         two starts with their rounds do at most, with one round after each of more starts.
         """
         at = self._at(wanted, batches)
-        fitting = self._fitted(at)
+        fitting = self._fit(at)
         starts = fitting[0].starts if fitting else 0
         is_fresh = wanted.stage != Stage.SCREEN and self.situation.budget.fills_visits(batches)
         if not is_fresh or starts > _PROVES_LITTLE:
             return fitting
-        shorter = self._fitted(replace(at, rounds=(1, 1)))
+        shorter = self._fit(replace(at, rounds=(1, 1)))
         return shorter if shorter and shorter[0].starts > starts else fitting
 
     def _at(self, wanted: Experiment, batches: tuple[int, ...]) -> Experiment:
@@ -113,7 +113,7 @@ class RemedyPlan:
         rounds_of_start = self.situation.budget.rounds_of_start(batches)
         return replace(at, rounds=(rounds_of_start, rounds_of_start))
 
-    def _fitted(self, wanted: Experiment) -> list[Experiment]:
+    def _fit(self, wanted: Experiment) -> list[Experiment]:
         """An experiment that fits the time, in a list; where few starts do, fewer changes have more
         of them.
 
@@ -234,10 +234,10 @@ class RemedyPlan:
         """A few rounds of every change that was not tried; those that do not apply come along and
         say why.
         """
-        names = [name for name in self._ordered(costly=False) if self._change(name).is_new]
+        names = [name for name in self._order(costly=False) if self._change(name).is_new]
         return self._experiment(Stage.SCREEN, names) if names else None
 
-    def _suggested(self) -> Experiment | None:
+    def _test_suggested(self) -> Experiment | None:
         """Fresh rounds of the change of a program that its profile suggests most.
 
         The profile chose it before anything ran, and not luck: a screen would only take the time
@@ -247,11 +247,11 @@ class RemedyPlan:
         ran = any(set(made.factors) - set(made.untested) for made in self._made)
         if self.situation.budget.run_s is None or ran:
             return None
-        new = (name for name in self._ordered(costly=False) if self._change(name).is_new)
+        new = (name for name in self._order(costly=False) if self._change(name).is_new)
         first = next(new, None)
         if first is None or self.situation.suggested.get(first, 0.0) < _SUGGESTED_ALONE:
             return None
-        if self.situation.budget.refused(first):
+        if self.situation.budget.refuses(first):
             return None
         return self._experiment(Stage.CONFIRM, [first])
 
@@ -290,7 +290,7 @@ class RemedyPlan:
             self._change(name).is_proven_at_largest for name in measured
         ):
             return None
-        open_ = [name for name in self._ordered(costly=False) if self._may_be_ruled_out(name)]
+        open_ = [name for name in self._order(costly=False) if self._may_be_ruled_out(name)]
         return self._experiment(Stage.REMEDY, open_) if open_ else None
 
     def _may_be_ruled_out(self, name: str) -> bool:
@@ -307,15 +307,15 @@ class RemedyPlan:
 
     def _costly(self) -> Experiment | None:
         """Fresh rounds of a change with a long set-up, and of the set with it."""
-        new = [name for name in self._ordered(costly=True) if self._change(name).is_new][:1]
+        new = [name for name in self._order(costly=True) if self._change(name).is_new][:1]
         if not new:
             return None
         whole = [name_together((*self._set, name)) for name in new if self._set]
         return replace(self._experiment(Stage.CONFIRM, [*new, *whole]), starts=_LEAST_FRESH)
 
-    def _ordered(self, *, costly: bool) -> list[str]:
+    def _order(self, *, costly: bool) -> list[str]:
         device = self.situation.budget.device
-        claimed = self._claimed()
+        claimed = self._collect_claims()
         disturbed = self.situation.diagnosis.disturbances
         # Threads that spin at a barrier wait for one that has no core, for most of the step.
         crowded = disturbed is not None and disturbed.prevail
@@ -341,7 +341,7 @@ class RemedyPlan:
         most_ms = budget.pass_ms(Key(None, phase, KERNELS), self._sizes[-1:])
         return 0 < most_ms < _SUGGESTED * budget.pass_ms(None, self._sizes[-1:])
 
-    def _claimed(self) -> dict[str, float]:
+    def _collect_claims(self) -> dict[str, float]:
         factors = defaultdict[str, list[str]](list)  # by the cause that they test
         for name, cause in causes.factors(Scope.STEP).items():
             factors[cause].append(name)

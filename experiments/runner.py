@@ -160,7 +160,7 @@ class Runner(ABC):
         rule = Complete[Condition](self.experiment.rounds, limit_s, deadline_s)
         rounds = Loop(
             conditions=conditions,
-            visit=lambda condition, round_: self._timed_visit(condition, first + round_),
+            visit=lambda condition, round_: self._time_visit(condition, first + round_),
             rule=_InTime(Until(rule, self.watch.enough), self),
             finished=self.finished,
             group=self.group,
@@ -174,7 +174,7 @@ class Runner(ABC):
         ).run()
         return rounds - self._time_is_up
 
-    def _timed_visit(self, condition: Condition, round_: int) -> None:
+    def _time_visit(self, condition: Condition, round_: int) -> None:
         began_s = self.elapsed_s
         self.visit(condition, round_)
         self._visit_s[condition] = self.elapsed_s - began_s

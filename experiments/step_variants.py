@@ -254,7 +254,7 @@ class StepRunner(Runner):
         name, batch = condition
         if name not in self._running:  # it ended in this round
             return
-        timed = self._timed(name, batch)
+        timed = self._time(name, batch)
         if not isinstance(timed, Empty):
             self.add(condition, round_, timed.unprofiled)
             return
@@ -270,7 +270,7 @@ class StepRunner(Runner):
         lost = [factor for factor in self._running if factor is not None]
         self.untested.update(dict.fromkeys(lost, f"{_FAILED} at {why}"))
 
-    def _timed(self, name: str | None, batch: int) -> Visit | Empty:
+    def _time(self, name: str | None, batch: int) -> Visit | Empty:
         if name not in self._workers:
             for other in [*self._workers]:
                 self._workers.pop(other).end()

@@ -4,25 +4,47 @@ Every cause is a `Cause`, beside its kin, and listed in `catalogue`: to add one,
 and its `Intervention`, and put it into the list, at its place among rivals.
 """
 
-from .attribution import attribute, claims_of_steps, judge
-from .case import Case, Cause, Intervention
+from .attribution import Judged, attribute, judge
+from .case import Anomaly, Case, Cause, Intervention, WeighedTerm
 from .catalogue import (
     CAUSES,
     LAST_OF_CONFIRMED,
     NOT_SIGNIFICANT,
     UNEXPLAINED,
-    claimed,
     factors,
     interventions,
     interventions_with,
-    weigh_causes,
+    sum_claims,
+    weigh_term,
 )
 from .evidence import Claim, Evidence, Strength
 from .kernel_choice import fillings
-from .padding import filled_blocks
+from .padding import find_filled_blocks
 from .totals import CauseTotal, TermCause
 
-__all__ = ["CAUSES", "LAST_OF_CONFIRMED", "NOT_SIGNIFICANT", "UNEXPLAINED",
-           "Case", "Cause", "CauseTotal", "Claim", "Evidence", "Intervention", "Strength",
-           "TermCause", "attribute", "claimed", "claims_of_steps", "factors", "filled_blocks",
-           "fillings", "interventions", "interventions_with", "judge", "weigh_causes"]  # fmt: skip
+__all__ = [
+    "CAUSES",
+    "LAST_OF_CONFIRMED",
+    "NOT_SIGNIFICANT",
+    "UNEXPLAINED",
+    "Anomaly",
+    "Case",
+    "Cause",
+    "CauseTotal",
+    "Claim",
+    "Evidence",
+    "Intervention",
+    "Judged",
+    "Strength",
+    "TermCause",
+    "WeighedTerm",
+    "attribute",
+    "factors",
+    "fillings",
+    "find_filled_blocks",
+    "interventions",
+    "interventions_with",
+    "judge",
+    "sum_claims",
+    "weigh_term",
+]  # fmt: skip

@@ -1,5 +1,5 @@
-"""The input of causes: one term of an anomaly, with everything recorded about it at each batch
-size.
+"""What causes weigh: one term of an anomaly, with everything recorded about it at each batch size;
+and the anomaly with what they claim of its terms.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...profiling.collect.compilations import NONE
 from ...profiling.hardware.limits import Hardware
 from ..decompose.functionals import Functional
 from ..decompose.launches import Paced
-from ..decompose.statistics import Floats
+from ..decompose.statistics import Estimate, Floats
 from ..decompose.terms import Key, Share
 from .blocks import Block
 from .evidence import Claim
@@ -152,24 +152,16 @@ class Cause:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """One term of one functional, between the batch sizes `before` and `after` the change, with
-    what was recorded of it, and what the causes claim of it.
+class TermUses:
+    """The kernels of one term at the batch sizes of a functional, and the two sizes between which
+    it changes.
     """
 
     functional: Functional
-    share: Share
     before: int
     after: int
     # the term's kernels at every batch size of the functional; their shares add up to the term
     uses: tuple[Use, ...]
-    facts: Mapping[int, BatchFacts]  # of each of those batch sizes
-    hardware: Hardware
-    # by batch size; empty without communication
-    slow_downs: Mapping[int, SlowDown] = field(default_factory=dict)
-    # by cause; experiments do not change them. Empty until every cause was asked
-    claims: Mapping[str, Claim] = field(default_factory=dict)
-    block: Block | None = None  # see `blocks.find_blocks`
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -193,9 +185,9 @@ class Case:
         """Exclusive time per step at one batch size."""
         return sum(use.time_ms for use in self.at(batch, name))
 
-    def evaluate(self, of: Callable[[int], float]) -> float:
+    def evaluate(self, amount: Callable[[int], float]) -> float:
         """The functional of an amount at each batch size."""
-        return math.fsum(weight * of(batch) for batch, weight in self.functional.coefficients)
+        return math.fsum(weight * amount(batch) for batch, weight in self.functional.coefficients)
 
     def beyond_fastest(self, slow: Callable[[int, int], bool]) -> float:
         """Amount of the time beyond that at the rate per sample of the fastest batch size: an upper
@@ -204,23 +196,12 @@ class Case:
         `slow` says whether the time of a batch size counts, given it and the fastest one.
         """
         fastest = min(self.functional.conditions, key=lambda batch: self.time_ms(batch) / batch)
-        return self.evaluate(
-            lambda batch: (
-                self.time_ms(batch) - batch * self.time_ms(fastest) / fastest
-                if slow(batch, fastest)
-                else 0.0
-            )
-        )
+        rate_ms = self.time_ms(fastest) / fastest
 
-    @property
-    def runs_eagerly_at_some(self) -> bool:
-        """Whether some of the sizes run compiled code, and others none, by torch's counters."""
-        ran = {self.facts[batch].compiled_code for batch in self.functional.conditions}
-        return NONE in ran and not ran <= {NONE, None}
+        def beyond_ms(batch: int) -> float:
+            return self.time_ms(batch) - batch * rate_ms if slow(batch, fastest) else 0.0
 
-    def operands(self, batch: int) -> TermOperands:
-        """The operands of the term at one batch size."""
-        return self.facts[batch].operands.get(self.share.key, TermOperands())
+        return self.evaluate(beyond_ms)
 
     def common_names(self) -> list[str]:
         """Kernels that run at both batch sizes, by decreasing time."""
@@ -240,7 +221,58 @@ class Case:
         return max(times, key=lambda name: (times[name], name)) if times else None
 
 
-def counted_total(uses: tuple[Use, ...], column: str) -> float | None:
+@dataclass(frozen=True, kw_only=True)
+class Case(TermUses):
+    """One term of one functional, with what was recorded of it."""
+
+    share: Share
+    facts: Mapping[int, BatchFacts]  # of each batch size of the functional
+    hardware: Hardware
+    # by batch size; empty without communication
+    slow_downs: Mapping[int, SlowDown] = field(default_factory=dict)
+    block: Block | None = None  # see `blocks.find_blocks`
+
+    @property
+    def runs_eagerly_at_some(self) -> bool:
+        """Whether some of the sizes run compiled code, and others none, by torch's counters."""
+        ran = {self.facts[batch].compiled_code for batch in self.functional.conditions}
+        return NONE in ran and not ran <= {NONE, None}
+
+    def operands(self, batch: int) -> TermOperands:
+        """The operands of the term at one batch size."""
+        return self.facts[batch].operands.get(self.share.key, TermOperands())
+
+
+@dataclass(frozen=True)
+class WeighedTerm:
+    """One term of an anomaly with what every cause claims of it."""
+
+    case: Case
+    claims: Mapping[str, Claim]  # by cause; experiments do not change them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anomaly:
+    """A functional split into terms, each with what the causes claim of it."""
+
+    functional: Functional
+    value: Estimate
+    # the largest first, idle and profiling overhead last
+    terms: tuple[WeighedTerm, ...] = field(default=(), repr=False, compare=False)
+    also: tuple[str, ...] = ()  # labels of other findings from the same term at the same batch size
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """What was recorded of each term."""
+        return tuple(term.case for term in self.terms)
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """The contribution of each term."""
+        return tuple(term.case.share for term in self.terms)
+
+
+def sum_counted(uses: tuple[Use, ...], column: str) -> float | None:
     """Sum of a measured column over uses; None unless every use has a value."""
     return total(uses, column) if all(getattr(use, column) is not None for use in uses) else None
 

@@ -27,7 +27,7 @@ from . import (
     transfers,
     work,
 )
-from .case import Case, Cause, Intervention
+from .case import Case, Cause, Intervention, WeighedTerm
 from .evidence import Claim, Strength
 from .single_profile import ProfiledStep, Suggestion
 
@@ -167,13 +167,13 @@ def possible(cause: str, case: Case, amount: float) -> bool:
 
 
 @cache
-def weighing() -> tuple[Callable[[Case], Claim | None], ...]:
+def weighers() -> tuple[Callable[[Case], Claim | None], ...]:
     """The `weigh` functions of the built-in causes, then of plugins."""
     built_in = (cause.weigh for cause in _OF_TERMS if cause.weigh is not None)
-    return *built_in, *map(_guarded, plugins.plugins(plugins.CAUSES))
+    return *built_in, *map(_guard, plugins.plugins(plugins.CAUSES))
 
 
-def _guarded(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
+def _guard(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
     """A plugin's `weigh`; if it fails, it claims nothing and is reported."""
 
     def weigh(case: Case) -> Claim | None:
@@ -218,21 +218,25 @@ def rank(claim: Claim) -> tuple[int, int, str]:
     return list(Strength).index(claim.strength), place, claim.cause
 
 
-def weigh_causes(case: Case) -> Case:
+def weigh_term(case: Case) -> WeighedTerm:
     """The term with what every cause claims of it."""
-    claims = filter(None, (weigh(case) for weigh in weighing()))
-    return replace(case, claims={claim.cause: claim for claim in claims})
+    claims = {}
+    for weigh in weighers():
+        claim = weigh(case)
+        if claim is not None:
+            claims[claim.cause] = claim
+    return WeighedTerm(case, claims)
 
 
-def claimed(terms: Iterable[Case], cause: str, value: float) -> float:
+def sum_claims(terms: Iterable[WeighedTerm], cause: str, value: float) -> float:
     """What a cause claims of all terms in the direction of an anomaly, up to its value, whatever
     other causes claim.
     """
     amounts = []
     for term in terms:
-        share = term.share.value.value
-        of_term = term.claims[cause].amount if cause in term.claims else 0.0
-        if of_term * share > 0:
-            amounts.append(math.copysign(min(abs(of_term), abs(share)), share))
+        whole = term.case.share.value.value
+        claim = term.claims.get(cause)
+        if claim is not None and claim.amount * whole > 0:
+            amounts.append(math.copysign(min(abs(claim.amount), abs(whole)), whole))
     amount = math.fsum(amounts)
     return math.copysign(min(abs(amount), abs(value)), value) if amount * value > 0 else 0.0

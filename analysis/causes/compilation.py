@@ -10,7 +10,7 @@ from __future__ import annotations
 from ...profiling.collect.compilations import NONE, OWN, SHARED
 from ..decompose.terms import COMMUNICATION
 from .case import Case, Cause, Intervention
-from .evidence import Claim, Evidence, Strength, seen
+from .evidence import Claim, Evidence, Strength, cite
 
 RECOMPILE_LIMIT = "recompile limit"
 _WORDS = {
@@ -65,7 +65,7 @@ def _weigh(
     if not amount:
         return None
     what = "what torch.compile's counters tell of the size"
-    code = seen(
+    code = cite(
         what, (_WORDS.get(ran[side] or "") for side in case.sides), "", "steps.compiled_code"
     )
     compiled = Evidence("sizes that run it", None, ", ".join(_sizes(ran, slow)), "", code.table)

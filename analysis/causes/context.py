@@ -1,4 +1,4 @@
-"""Builds the input of causes from the tables of a recording."""
+"""What the stages of a diagnosis read of a recording, and what causes examine of it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ from ...profiling.recording.store import STEP
 from ..decompose.averaged_steps import Samples, list_used_steps
 from ..decompose.functionals import BEND, OUTLIER, Functional
 from ..decompose.launches import Paced, mean_paced
+from ..decompose.pace import Pace
+from ..decompose.served_steps import ServedSteps
 from ..decompose.slow_steps import SlowSteps
 from ..decompose.source_lines import Lines
-from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Share
+from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key
+from ..decompose.waiting import Waiting
 from ..verdicts.measurement import Measurement
 from .blocks import Block, find_blocks
-from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, TermOperands, Use
+from .case import BatchFacts, HostCalls, MeanHostUse, SlowDown, TermOperands, TermUses, Use
 from .expert_tokens import tokens_of
 from .kernel_choice import graph_batches
 
@@ -53,9 +56,13 @@ _FAR_MORE = 2.0
 _HOST_USE = ("cpu_time_ns", "system_time_ns", "page_faults", "run_queue_wait_ns")
 
 
+def _no_times() -> pd.DataFrame:
+    return pd.DataFrame({"batch": [], "step": [], "name": []})
+
+
 @dataclass(frozen=True)
 class Recorded:
-    """Tables that causes examine besides the kernels; None or empty where there is none."""
+    """What the stages of a diagnosis read of a recording; None or empty where there is nothing."""
 
     steps: pd.DataFrame
     api_calls: pd.DataFrame | None = None
@@ -65,7 +72,8 @@ class Recorded:
     waits_for_time: bool = False  # whether the time for experiments was up before all were made
     layer_classes: Mapping[str, str] = field(default_factory=dict)  # class of each layer, by path
     axis: Axis = field(default_factory=Axis)  # for words
-    notes: tuple[str, ...] = ()  # sentences on the choice of the steps
+    kernel_times: pd.DataFrame = field(default_factory=_no_times)  # exclusive times in the steps
+    statistic: str = "median"  # of the steps that a time is, one of `STATISTICS`
     slow_downs: pd.DataFrame | None = None  # result of `communication.slow_downs`
     # result of `count_faults`
     term_faults: Mapping[int, Mapping[Key, float]] = field(default_factory=dict)
@@ -80,8 +88,13 @@ class Recorded:
     unit: str = STEP  # what the steps are, see `Recording.unit`
     jumps: tuple[tuple[int, int], ...] = ()  # see `Curve.jumps`
     slow: tuple[SlowSteps, ...] = ()
-    # result of `launches.paced_kernels`
+    # result of `launches.find_paced_kernels`
     paced: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["step"]))
+    # For words on the choice of the steps:
+    served: ServedSteps | None = None  # None of a recording that is of no inference server
+    waiting: Waiting | None = None  # where disturbances prevail
+    pace: Pace | None = None
+    gpus: int = 1  # number of GPUs that worked
 
 
 @dataclass(frozen=True)
@@ -96,68 +109,56 @@ class Examined:
     blocks: Mapping[Key, Block] = field(default_factory=dict)
 
 
-def examine(batches: Iterable[int], kernel_times: pd.DataFrame, recorded: Recorded) -> Examined:
+def examine(batches: Iterable[int], recorded: Recorded) -> Examined:
     """Gather what causes examine of some batch sizes, each with a profiled step."""
+    kernel_times = recorded.kernel_times
     of_batch = kernel_times["batch"]
-    sweep = {
-        int(batch): list_used_steps(kernel_times[of_batch == batch])
-        for batch in {*batches, *of_batch.dropna().unique()}
-    }
+    sweep = {}
+    for batch in {*batches, *of_batch.dropna().unique()}:
+        sweep[int(batch)] = list_used_steps(kernel_times[of_batch == batch])
     used = {batch: sweep[batch] for batch in batches}
-    rows = kernel_times[
-        kernel_times["step"].isin([step for steps in used.values() for step in steps])
-    ]
+    rows = kernel_times[kernel_times["step"].isin(_flat(used.values()))]
     graphs = graph_batches(kernel_times, recorded.steps, recorded.api_calls)
-    facts = {
-        batch: _facts(batch, steps, rows, recorded, graphs.get(batch))
-        for batch, steps in used.items()
-    }
+    facts = {}
+    for batch, steps in used.items():
+        facts[batch] = _facts(batch, steps, rows, recorded, graphs.get(batch))
     slow_downs = {} if recorded.slow_downs is None else _slow_downs(recorded.slow_downs)
-    blocks = find_blocks(kernel_times, [step for steps in sweep.values() for step in steps])
+    blocks = find_blocks(kernel_times, _flat(sweep.values()))
     return Examined(facts, _uses(rows, used), slow_downs, recorded.hardware, blocks)
 
 
-def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -> Iterator[Case]:
-    """One case per term of the functional, in the terms' order; `examined` may be of further batch
-    sizes.
+def _flat(steps: Iterable[Iterable[int]]) -> list[int]:
+    return [step for of_batch in steps for step in of_batch]
+
+
+def find_uses(functional: Functional, key: Key, examined: Examined) -> TermUses:
+    """The kernels of one term at the batch sizes of a functional; `examined` may be of further
+    ones.
     """
     coefficients = dict(functional.coefficients)
-    facts = {batch: examined.facts[batch] for batch in functional.conditions}
-    for share in shares:
-        uses = tuple(
-            replace(use, share=coefficients[use.batch] * use.share)
-            for use in examined.uses.get(share.key, ())
-            if use.batch in facts
-        )
-        slowed = examined.slow_downs.get(share.key, {})
-        case = Case(
-            functional=functional,
-            share=share,
-            before=min(functional.conditions) if functional.kind == OUTLIER else functional.at,
-            after=functional.last,
-            uses=uses,
-            facts=facts,
-            hardware=examined.hardware,
-            slow_downs=slowed,
-            block=examined.blocks.get(share.key),
-        )
-        yield _where_it_changes(case)
+    uses = []
+    for use in examined.uses.get(key, ()):
+        if use.batch in coefficients:
+            uses.append(replace(use, share=coefficients[use.batch] * use.share))
+    before = min(functional.conditions) if functional.kind == OUTLIER else functional.at
+    term = TermUses(functional=functional, before=before, after=functional.last, uses=tuple(uses))
+    if functional.kind == BEND and _changes_below(term):
+        first, middle, _ = functional.conditions
+        return replace(term, before=first, after=middle)
+    return term
 
 
-def _where_it_changes(case: Case) -> Case:
-    """The case between the two smaller sizes of a bend instead of the larger ones, where other
-    kernels run at the smallest and the time of a sample changes by far the most there.
+def _changes_below(term: TermUses) -> bool:
+    """Whether a bend changes between its two smaller sizes: other kernels run at the smallest, and
+    the time of a sample changes by far the most there.
     """
-    functional = case.functional
-    if functional.kind != BEND:
-        return case
-    first, middle, last = functional.conditions
-    rates = {batch: case.time_ms(batch) / batch for batch in functional.conditions}
-    if min(rates.values()) <= 0 or case.main_kernel(first) == case.main_kernel(middle):
-        return case
+    first, middle, last = term.functional.conditions
+    rates = {batch: term.time_ms(batch) / batch for batch in term.functional.conditions}
+    if min(rates.values()) <= 0 or term.main_kernel(first) == term.main_kernel(middle):
+        return False
     left = abs(math.log(rates[middle] / rates[first]))
     right = abs(math.log(rates[last] / rates[middle]))
-    return replace(case, before=first, after=middle) if left > _FAR_MORE * right else case
+    return left > _FAR_MORE * right
 
 
 def count_faults(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dict[Key, float]]:
@@ -181,21 +182,18 @@ def read_operands(
     """The operands of each term, by batch size, from `OPERAND_COLUMNS`; `names` has the groups of
     repeated layers.
     """
-    of_group = Counter(names.values())
+    members = Counter(names.values())
     calls: dict[int, dict[Key, list[Mapping[str, Any]]]] = {}
     for row in operators.to_pylist():
         key = Key.of(names.get(row["layer"] or "", row["layer"]), row["phase"], KERNELS)
         calls.setdefault(row["batch"], {}).setdefault(key, []).append(row)
-    return {
-        batch: {
-            key: replace(
-                _operands(of_term),
-                experts=tokens_of(key.layer or "", of_term, of_group.get(key.layer or "", 0)),
-            )
-            for key, of_term in terms.items()
-        }
-        for batch, terms in calls.items()
-    }
+    operands: dict[int, dict[Key, TermOperands]] = {}
+    for batch, terms in calls.items():
+        operands[batch] = {}
+        for key, rows in terms.items():
+            layer = key.layer or ""
+            operands[batch][key] = _read_term(layer, rows, members.get(layer, 0))
+    return operands
 
 
 def weights_of(operands: Mapping[int, Mapping[Key, TermOperands]]) -> tuple[str, ...]:
@@ -204,36 +202,39 @@ def weights_of(operands: Mapping[int, Mapping[Key, TermOperands]]) -> tuple[str,
     return tuple(dict.fromkeys(name for term in terms for name in term.weights))
 
 
-def _operands(calls: Sequence[Mapping[str, Any]]) -> TermOperands:
+def _read_term(layer: str, calls: Sequence[Mapping[str, Any]], members: int) -> TermOperands:
+    """The operands of the calls of one term, whose layer stands for so many."""
     dtypes: dict[str, set[str]] = {}
     weights: Counter[str] = Counter()
-    read_numbers = []
+    numbers_of: list[tuple[int, CallNumbers]] = []
     for row in calls:
-        if types := [dtype for dtype in _DTYPE.findall(row["arguments"]) if dtype in _FLOATING]:
+        types = [dtype for dtype in _DTYPE.findall(row["arguments"]) if dtype in _FLOATING]
+        if types:
             dtypes.setdefault(row["op"], set()).add(TORCH_DTYPES[types[0]])
-        if row["numbers"] is not None:
-            read_numbers.append(
-                (row["duration_ns"] or 1, numbers := decode_numbers(row["numbers"]))
-            )
-            if row["op"].removeprefix("aten::") in PRODUCTS:
-                weights += Counter(
-                    dict.fromkeys(_matrices(row["arguments"], numbers), row["duration_ns"] or 1)
-                )
-
-    def mean(shares: Iterable[tuple[int, float | None]]) -> float | None:
-        measured = [(time, share) for time, share in shares if share is not None]
-        return (
-            sum(time * share for time, share in measured) / sum(time for time, _ in measured)
-            if measured
-            else None
-        )
-
+        if row["numbers"] is None:
+            continue
+        duration_ns, numbers = row["duration_ns"] or 1, decode_numbers(row["numbers"])
+        numbers_of.append((duration_ns, numbers))
+        if row["op"].removeprefix("aten::") in PRODUCTS:
+            parameters = dict.fromkeys(_matrices(row["arguments"], numbers), duration_ns)
+            weights += Counter(parameters)
     return TermOperands(
         {op: frozenset(names) for op, names in dtypes.items()},
         tuple(name for name, _ in weights.most_common()),
-        mean((time, numbers.denormals) for time, numbers in read_numbers),
-        mean((time, numbers.distinct) for time, numbers in read_numbers),
+        _mean((duration_ns, numbers.denormals) for duration_ns, numbers in numbers_of),
+        _mean((duration_ns, numbers.distinct) for duration_ns, numbers in numbers_of),
+        tokens_of(layer, calls, members),
     )
+
+
+def _mean(shares: Iterable[tuple[int, float | None]]) -> float | None:
+    """The mean of the known shares over the times beside them; None if none is known."""
+    total, total_ns = 0.0, 0
+    for duration_ns, share in shares:
+        if share is not None:
+            total += duration_ns * share
+            total_ns += duration_ns
+    return total / total_ns if total_ns else None
 
 
 def _matrices(arguments: str, numbers: CallNumbers) -> Iterator[str]:
@@ -248,25 +249,22 @@ def _matrices(arguments: str, numbers: CallNumbers) -> Iterator[str]:
 def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:
     """By term and batch size: of every layer and phase, and of communication as a whole."""
     slowed: dict[Key, dict[int, SlowDown]] = {}
-    terms = [(Key.of(row.layer, row.phase, KERNELS), row, row.own_ms) for row in rows.itertuples()]
-    whole = (
-        rows.drop(columns=["layer", "phase"])
-        .assign(error_ms=rows["error_ms"] ** 2)
-        .groupby("batch")
-        .sum()
-    )
+    for row in rows.itertuples():
+        key = Key.of(row.layer, row.phase, KERNELS)
+        slowed.setdefault(key, {})[int(row.batch)] = _slow_down(row, row.own_ms)
+    squared = rows.drop(columns=["layer", "phase"]).assign(error_ms=rows["error_ms"] ** 2)
+    whole = squared.groupby("batch").sum()
     whole["error_ms"] **= 0.5
-    terms += [
-        (Key(None, None, COMMUNICATION), row, row.shared_ms)
-        for row in whole.reset_index().itertuples()
-    ]
-    for key, row, time_ms in terms:
-        error_ms = abs(row.error_ms * time_ms / row.excess_ms) if row.excess_ms else 0.0
-        of_batch = SlowDown(
-            float(time_ms), float(error_ms), float(row.expected_ms), float(row.excess_ms)
-        )
-        slowed.setdefault(key, {})[int(row.batch)] = of_batch
+    key = Key(None, None, COMMUNICATION)
+    for row in whole.reset_index().itertuples():
+        slowed.setdefault(key, {})[int(row.batch)] = _slow_down(row, row.shared_ms)
     return slowed
+
+
+def _slow_down(row: Any, time_ms: float) -> SlowDown:
+    """The slow-down of a row, of which so much is in the time of the term."""
+    error_ms = abs(row.error_ms * time_ms / row.excess_ms) if row.excess_ms else 0.0
+    return SlowDown(float(time_ms), float(error_ms), float(row.expected_ms), float(row.excess_ms))
 
 
 def _uses(rows: pd.DataFrame, used: Mapping[int, list[int]]) -> dict[Key, list[Use]]:
@@ -277,25 +275,26 @@ def _uses(rows: pd.DataFrame, used: Mapping[int, list[int]]) -> dict[Key, list[U
     sums = grouped[["exclusive_ms", "calls", *_WORK]].sum(min_count=1)
     sums[_COUNTED] = sums[_COUNTED].where(grouped[_COUNTED].count().eq(grouped.size(), axis=0))
     uses: dict[Key, list[Use]] = {}
-    for key, row in zip(sums.index, sums.itertuples(index=False), strict=True):
+    for key, (exclusive_ms, calls, *work) in zip(
+        sums.index, sums.itertuples(index=False), strict=True
+    ):
         layer, phase, kind, batch, name, op, *geometry = key
-        n, time_ms = len(used[int(batch)]), float(row[0]) / len(used[int(batch)])
-        sizes = {
-            c: None if pd.isna(v) else int(v)
-            for c, v in zip((*_GEOMETRY, *_SIZES), geometry, strict=True)
-        }
-        work = {
-            c: None if pd.isna(v) else float(v) / n for c, v in zip(_WORK, row[2:], strict=True)
-        }
+        n = len(used[int(batch)])
+        sizes: dict[str, int | None] = {}
+        for column, value in zip((*_GEOMETRY, *_SIZES), geometry, strict=True):
+            sizes[column] = None if pd.isna(value) else int(value)
+        amounts: dict[str, float | None] = {}
+        for column, value in zip(_WORK, work, strict=True):
+            amounts[column] = None if pd.isna(value) else float(value) / n
         use = Use(
             batch=int(batch),
             name=str(name),
             op=None if pd.isna(op) else str(op),
-            time_ms=time_ms,
-            share=time_ms,
-            calls=float(row[1]) / n,
+            time_ms=float(exclusive_ms) / n,
+            share=float(exclusive_ms) / n,
+            calls=float(calls) / n,
             **sizes,
-            **work,  # type: ignore[arg-type]
+            **amounts,  # type: ignore[arg-type]
         )
         uses.setdefault(Key.of(layer, phase, kind), []).append(use)
     return uses

@@ -19,7 +19,7 @@ class Evidence:
     table: str  # table and column that it comes from
 
 
-def seen(what: str, sides: Iterable[float | str | None], unit: str, table: str) -> Evidence:
+def cite(what: str, sides: Iterable[float | str | None], unit: str, table: str) -> Evidence:
     """Evidence from two values: at the smaller and at the larger batch size."""
     before, after = sides
     return Evidence(what, before, after, unit, table)

@@ -60,19 +60,19 @@ def _of_stack(layer: str, calls: Sequence[Mapping[str, Any]]) -> ExpertTokens:
     """Those of one module that holds the weights of all its experts; of its products that with the
     most experts counts.
     """
-    groupings = [_grouped(shapes, numbers) for _, shapes, numbers in _products(calls, GROUPED)]
+    groupings = [_group_calls(shapes, numbers) for _, shapes, numbers in _products(calls, GROUPED)]
     if is_stack_of_experts(layer):
         loops: dict[str, list[int]] = defaultdict(list)
         parts: dict[str, int] = {}
         for call, (left, *others), numbers in _products(calls):
-            of = next((operand for operand in numbers.operands.values() if operand.part_of), None)
+            part = next((operand for operand in numbers.operands.values() if operand.part_of), None)
             if call["op"].removeprefix("aten::") in _BATCHED:
                 groupings += [
                     _of_all(left, weights) for weights in others if _is_parameter(numbers)
                 ]
-            elif of is not None and of.part_of is not None:
-                loops[of.part_of] += [math.prod(left[:-1])] * call.get("calls", 1)
-                parts[of.part_of] = of.parts
+            elif part is not None and part.part_of is not None:
+                loops[part.part_of] += [math.prod(left[:-1])] * call.get("calls", 1)
+                parts[part.part_of] = part.parts
         groupings += [
             _tokens(rows, parts[name]) for name, rows in loops.items() if len(rows) <= parts[name]
         ]
@@ -83,7 +83,7 @@ def _of_stack(layer: str, calls: Sequence[Mapping[str, Any]]) -> ExpertTokens:
     )
 
 
-def _grouped(shapes: Sequence[tuple[int, ...]], numbers: CallNumbers) -> ExpertTokens:
+def _group_calls(shapes: Sequence[tuple[int, ...]], numbers: CallNumbers) -> ExpertTokens:
     """Of a grouped product: rows in groups, by their ends, and a matrix for each group."""
     left, weights = shapes[:2]
     if len(left) != 2 or len(weights) != 3:
@@ -118,14 +118,14 @@ def _tokens(rows: Iterable[int], experts: int) -> ExpertTokens:
 
 
 def _products(
-    calls: Iterable[Mapping[str, Any]], of: frozenset[str] | None = None
+    calls: Iterable[Mapping[str, Any]], names: frozenset[str] | None = None
 ) -> Iterator[tuple[Mapping[str, Any], list[tuple[int, ...]], CallNumbers]]:
     """Each product with the shapes of its matrices, without a bias, and what its numbers are like.
 
-    Without `of`, the names of operators, it gives those of `PRODUCTS`.
+    Without `names` of operators it gives those of `PRODUCTS`.
     """
     for call in calls:
-        if call["op"] in of if of else call["op"].removeprefix("aten::") in PRODUCTS:
+        if call["op"] in names if names else call["op"].removeprefix("aten::") in PRODUCTS:
             arguments = decode_arguments(call["arguments"])
             shapes = [
                 argument.shape for argument in arguments if isinstance(argument, TensorArgument)

@@ -8,7 +8,7 @@ fixed cost of the step.
 from __future__ import annotations
 
 from .case import Case, Cause, Intervention, total
-from .evidence import Claim, Strength, seen
+from .evidence import Claim, Strength, cite
 from .expert_tokens import ExpertTokens
 
 EXPERTS = "weights of experts"
@@ -19,7 +19,7 @@ _REFUTATION = "Where all experts read the weights of one, the term keeps its val
 def weigh_experts(case: Case) -> Claim | None:
     """Claim the time of the weights of as many experts as have a token."""
     operands = {batch: case.operands(batch) for batch in case.functional.conditions}
-    count = {batch: len(of.experts.of_each) for batch, of in operands.items()}
+    count = {batch: len(found.experts.of_each) for batch, found in operands.items()}
     if case.share.key.kind != "kernels" or not all(count.values()):
         return None
     per_expert_ms = min(case.time_ms(batch) / count[batch] for batch in count)
@@ -27,8 +27,8 @@ def weigh_experts(case: Case) -> Claim | None:
     moved = [total(case.at(batch), "bytes_compulsory") for batch in count]
     if dram is not None and all(moved):
         at_roof_ms = min(
-            1e3 * (size or 0.0) / dram.per_s / of
-            for size, of in zip(moved, count.values(), strict=True)
+            1e3 * (size or 0.0) / dram.per_s / experts
+            for size, experts in zip(moved, count.values(), strict=True)
         )
         if at_roof_ms < _MEMORY_BOUND * per_expert_ms:
             return None
@@ -37,17 +37,17 @@ def weigh_experts(case: Case) -> Claim | None:
     if not amount:
         return None
     sides = [operands[batch].experts for batch in case.sides]
-    whole = max(of.experts for of in sides)
-    all_known = all(of.is_known for of in sides)
+    whole = max(side.experts for side in sides)
+    all_known = all(side.is_known for side in sides)
     what = f"experts {'with' if all_known else 'that can have'} a token, of {whole}"
     evidence = [
-        seen(what, map(_number, sides), "", "operators.arguments"),
-        seen("tokens that they have together", map(_tokens, sides), "", "operators.arguments"),
-        seen("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
+        cite(what, map(_number, sides), "", "operators.arguments"),
+        cite("tokens that they have together", map(_tokens, sides), "", "operators.arguments"),
+        cite("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
     ]
     if all_known:
         busiest = "tokens of the busiest over their mean"
-        evidence.insert(2, seen(busiest, map(_load, sides), "", "operators.arguments"))
+        evidence.insert(2, cite(busiest, map(_load, sides), "", "operators.arguments"))
     before, after = map(_number, sides)
     detail = f"({before:g} and {after:g} of {whole} {'have' if all_known else 'can have'} a token)"
     return Claim(EXPERTS, amount, Strength.FACT, tuple(evidence), _REFUTATION, detail)

@@ -13,7 +13,7 @@ from ..decompose.statistics import LEVEL, Floats
 from ..decompose.terms import OPTIMIZER as OPTIMIZER_PHASE
 from ..decompose.terms import OVERHEAD, SLOW_STEPS
 from .case import Case, Cause, Intervention, total
-from .evidence import Claim, Evidence, Strength, seen
+from .evidence import Claim, Evidence, Strength, cite
 from .single_profile import ProfiledStep, Suggestion, fact
 
 # Weights read every step: bytes that do not depend on the batch size are moved once per step.
@@ -61,9 +61,9 @@ def weigh_weights(case: Case) -> Claim | None:
     fixed_ms = min(fixed / per_ms, *(case.time_ms(batch) for batch in sizes))
     amount = fixed_ms * math.fsum(weight for _, weight in case.functional.coefficients)
     evidence = (
-        seen("compulsory bytes per step", (before, after), "B", "kernels.bytes_compulsory"),
+        cite("compulsory bytes per step", (before, after), "B", "kernels.bytes_compulsory"),
         Evidence("bytes that do not grow", fixed, fixed, "B", "the two above"),
-        seen("time per step", (time_ms, case.time_ms(case.after)), "ms", "kernels.duration_ns"),
+        cite("time per step", (time_ms, case.time_ms(case.after)), "ms", "kernels.duration_ns"),
     )
     refutation = "With weights of half as many bytes, the term keeps its value."
     return Claim(WEIGHTS, amount, Strength.HINT, evidence, refutation)
@@ -99,7 +99,7 @@ def weigh_optimizer(case: Case) -> Claim | None:
     times = [case.time_ms(batch) for batch in case.sides]
     if times[0] <= 0 or times[1] > _GROWN * times[0]:
         return None
-    evidence = (seen("time per step", times, "ms", "kernels.duration_ns"),)
+    evidence = (cite("time per step", times, "ms", "kernels.duration_ns"),)
     refutation = "At other sizes its time grows with them."
     return Claim(OPTIMIZER, case.share.value.value, Strength.HINT, evidence, refutation)
 
@@ -175,7 +175,7 @@ def weigh_fixed_cost(case: Case) -> Claim | None:
     if fixed_ms > times[0] * 1.05:
         return None
     evidence = (
-        seen("time per step", times, "ms", "kernels.duration_ns"),
+        cite("time per step", times, "ms", "kernels.duration_ns"),
         Evidence(
             "fixed part, if the rest is proportional", fixed_ms, fixed_ms, "ms", "the two above"
         ),
@@ -212,8 +212,8 @@ def weigh_overhead(case: Case) -> Claim | None:
     facts = [case.facts[batch] for batch in case.sides]
     timed = [float(np.median(f.timed_ms)) if len(f.timed_ms) else None for f in facts]
     evidence = (
-        seen("unprofiled step", timed, "ms", "steps.duration_ns"),
-        seen("profiled step", (f.idle_ms + f.kernel_ms for f in facts), "ms", "steps.duration_ns"),
+        cite("unprofiled step", timed, "ms", "steps.duration_ns"),
+        cite("profiled step", (f.idle_ms + f.kernel_ms for f in facts), "ms", "steps.duration_ns"),
     )
     refutation = "With a recorder of lower overhead, the term stays as large."
     return Claim(OVERHEAD, case.share.value.value, Strength.SIGN, evidence, refutation)

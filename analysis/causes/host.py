@@ -13,7 +13,7 @@ from ..decompose.idle import FOLLOWS, WAITS
 from ..decompose.launches import PACED_LATE_US, Paced
 from ..decompose.terms import IDLE, KERNELS
 from .case import Case, Cause, Intervention
-from .evidence import Claim, Evidence, Strength, seen
+from .evidence import Claim, Evidence, Strength, cite
 from .single_profile import (
     ProfiledStep,
     Suggestion,
@@ -58,21 +58,21 @@ def weigh_host_bound(case: Case) -> Claim | None:
             "ms",
             "kernels.start_ns, steps.duration_ns",
         ),
-        seen("share of the profiled step", shares, "1", "the same"),
+        cite("share of the profiled step", shares, "1", "the same"),
         Evidence("kernels per step", before.kernel_calls, after.kernel_calls, "", "kernels"),
-        seen("mean time of a kernel", kernel_us, "µs", "kernels.duration_ns"),
+        cite("mean time of a kernel", kernel_us, "µs", "kernels.duration_ns"),
     ]
     for kind in ("synchronous copy", "synchronisation", "launch"):
         low, high = before.host.get(kind), after.host.get(kind)
         if high is not None:
             spent = (low.time_ms if low else 0.0, high.time_ms)
-            evidence.append(seen(f"{kind} calls per step", spent, "ms", "api_calls.duration_ns"))
+            evidence.append(cite(f"{kind} calls per step", spent, "ms", "api_calls.duration_ns"))
     waits = [
         facts.host_use.run_queue_wait_ms if facts.host_use else None for facts in (before, after)
     ]
     if waits[1]:
         evidence.append(
-            seen("threads waiting for a core per step", waits, "ms", "steps.run_queue_wait_ns")
+            cite("threads waiting for a core per step", waits, "ms", "steps.run_queue_wait_ns")
         )
     refutation = "With the step replayed as one CUDA graph, idle does not shrink."
     amount = sum(use.share for use in case.uses)
@@ -95,16 +95,16 @@ def _weigh_paced(case: Case) -> Claim | None:
     times, launches = "kernels.start_ns", "kernels.start_ns, api_calls.duration_ns"
     within = f"kernels that begin within {PACED_LATE_US:g} µs of the end of their launch, per step"
     evidence = (
-        seen(within, of_sides("calls"), "", launches),
-        seen("median time from the end of the launch", of_sides("late_us"), "µs", launches),
-        seen(
+        cite(within, of_sides("calls"), "", launches),
+        cite("median time from the end of the launch", of_sides("late_us"), "µs", launches),
+        cite(
             f"blocks of the largest, beside {case.hardware.sm_count} multiprocessors",
             of_sides("blocks"),
             "",
             "kernels.grid_x",
         ),
-        seen("their time", of_sides("time_ms"), "ms", times),
-        seen("their time if their streams were full", of_sides("full_ms"), "ms", times),
+        cite("their time", of_sides("time_ms"), "ms", times),
+        cite("their time if their streams were full", of_sides("full_ms"), "ms", times),
     )
     most, batch = max((found.calls, batch) for batch, found in paced.items() if found)
     return Claim(

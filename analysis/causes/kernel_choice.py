@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
+from typing import NamedTuple
 
 import pandas as pd
 
 from ...profiling.attribution.kernel_names import ALGORITHMS, architecture, read_name, short_name
-from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Wave
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
-from .case import Case, Cause, Intervention, Use, counted_total, total
-from .evidence import Claim, Evidence, Strength, seen
+from .case import Case, Cause, Intervention, Use, sum_counted, total
+from .evidence import Claim, Evidence, Strength, cite
 
 # Algorithm switch: an operator of a layer runs different kernels at the larger batch size; needs
 # no model. The kernels of an operator that runs at one size only are more work, and no switch.
@@ -53,13 +53,13 @@ def weigh_algorithm_switch(case: Case) -> Claim | None:
     else:
         strength = Strength.SIGN
     evidence = [
-        seen("kernel with the most time", main, "", "kernels.name"),
-        seen("its family", families, "", "kernels.name"),
-        seen("time of kernels that run only at this size", times, "ms", "kernels.duration_ns"),
+        cite("kernel with the most time", main, "", "kernels.name"),
+        cite("its family", families, "", "kernels.name"),
+        cite("time of kernels that run only at this size", times, "ms", "kernels.duration_ns"),
     ]
     written_for = [architecture(name or "") for name in main]
     if len(set(written_for)) > 1 and all(written_for):
-        evidence.append(seen("architecture in its name", written_for, "", "kernels.name"))
+        evidence.append(cite("architecture in its name", written_for, "", "kernels.name"))
     amount = math.fsum(use.share for use in switched)
     names = [_with_launches(alike, batch) for batch in case.sides]
     detail = f"from {names[0]} to {names[1]}" if names[0] != names[1] else None
@@ -81,40 +81,56 @@ def _with_launches(case: Case, batch: int) -> str:
     return short_name(name) + often
 
 
-def changed_for_good(kernel_times: pd.DataFrame, steps: pd.DataFrame, axis: Axis) -> list[str]:
-    """A sentence on each size that runs other kernels from some round of the sweep on.
+class LastingChange(NamedTuple):
+    """A batch size that runs other kernels from some round of the sweep on."""
+
+    batch: int
+    round: int  # the first one with the new kernels
+    new: str  # short names of the kernels with the most time among those that came and went
+    old: str
+
+
+def find_lasting_changes(kernel_times: pd.DataFrame, steps: pd.DataFrame) -> list[LastingChange]:
+    """The batch sizes whose times are of two algorithms.
 
     A library that chooses an algorithm when memory is short keeps it for the life of the process.
 
     Args:
         kernel_times: exclusive times of the kernels of a GPU.
         steps: the recorded steps.
-        axis: what the steps vary.
     """
     if kernel_times.empty or "round" not in steps:
         return []
     round_of_step = steps.set_index("step")["round"]
-    of_kernels = kernel_times[kernel_times["kind"] == KERNELS]
-    of_kernels = of_kernels.assign(round=of_kernels["step"].map(round_of_step))
-    sentences = []
-    for batch, rows in of_kernels.groupby("batch"):
+    kernels = kernel_times[kernel_times["kind"] == KERNELS]
+    kernels = kernels.assign(round=kernels["step"].map(round_of_step))
+    changes = []
+    for batch, rows in kernels.groupby("batch"):
         times = rows.groupby(["name", "round"])["exclusive_ms"].sum().unstack(fill_value=0.0)
-        shares = times / times.sum()
-        for first in times.columns[1:]:
-            earlier, later = shares.loc[:, : first - 1], shares.loc[:, first:]
-            new, old = shares.index[earlier.sum(axis=1) == 0], shares.index[later.sum(axis=1) == 0]
-            if later.loc[new].sum().min() >= _LEAST_SHARE <= earlier.loc[old].sum().min():
-                names = [
-                    short_name(shares.loc[kernels].sum(axis=1).idxmax()) for kernels in (new, old)
-                ]
-                sentences.append(
-                    f"{axis.name.capitalize()} {batch}: from round {first + 1} on "
-                    f"{names[0]} runs in place of {names[1]}, so its times are of two algorithms. "
-                    "A library that chose one when memory was short keeps it; `sweep` measures "
-                    "each visit in a process of its own."
-                )
-                break
-    return sentences
+        change = _find_change(times / times.sum())
+        if change is not None:
+            changes.append(LastingChange(batch, *change))
+    return changes
+
+
+def _find_change(shares: pd.DataFrame) -> tuple[int, str, str] | None:
+    """The first round from which on kernels run that did not before, in place of others; their
+    names.
+
+    `shares` has the share of each kernel in the time of a round.
+    """
+    for first in shares.columns[1:]:
+        earlier, later = shares.loc[:, : first - 1], shares.loc[:, first:]
+        new = shares.index[earlier.sum(axis=1) == 0]
+        old = shares.index[later.sum(axis=1) == 0]
+        least = min(later.loc[new].sum().min(), earlier.loc[old].sum().min())
+        if least >= _LEAST_SHARE:
+            return first, _longest_name(shares.loc[new]), _longest_name(shares.loc[old])
+    return None
+
+
+def _longest_name(shares: pd.DataFrame) -> str:
+    return short_name(shares.sum(axis=1).idxmax())
 
 
 algorithm_switch = Cause(
@@ -356,14 +372,14 @@ def weigh_graph_padding(case: Case) -> Claim | None:
     where = "steps.graph_batch" if marked else "kernels.name, grid_x; api_calls.name"
     what = "batch size that the replayed graph was captured for" + ("" if marked else ", at least")
     evidence = (
-        seen(what, map(captured.get, case.sides), "", where),
-        seen(
+        cite(what, map(captured.get, case.sides), "", where),
+        cite(
             "share of it that is empty",
             (1 - batch / captured[batch] for batch in case.sides),
             "1",
             where,
         ),
-        seen("time on the line between captured sizes", map(exact.get, case.sides), "ms", "model"),
+        cite("time on the line between captured sizes", map(exact.get, case.sides), "ms", "model"),
     )
     refutation = "With a graph that is captured for the batch size itself, the excess is as large."
     strength = Strength.FACT if marked else Strength.SIGN
@@ -452,7 +468,7 @@ def weigh_roof_change(case: Case) -> Claim | None:
         return None
     ridge = compute.per_s / dram.per_s
     batches = [batch for batch, _ in case.functional.coefficients]
-    measured = all(counted_total(case.at(batch), "dram_bytes") for batch in batches)
+    measured = all(sum_counted(case.at(batch), "dram_bytes") for batch in batches)
     column = "dram_bytes" if measured else "bytes_compulsory"
     work = {
         batch: (total(case.at(batch), "flops"), total(case.at(batch), column)) for batch in batches

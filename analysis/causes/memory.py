@@ -15,10 +15,10 @@ from .case import (
     HostCalls,
     Intervention,
     MeanHostUse,
-    counted_total,
+    sum_counted,
     total,
 )
-from .evidence import Claim, Evidence, Strength, seen
+from .evidence import Claim, Evidence, Strength, cite
 from .kernel_choice import weigh_algorithm_switch
 from .single_profile import ProfiledStep, Suggestion, fact
 
@@ -61,7 +61,7 @@ def weigh_cache_capacity(case: Case) -> Claim | None:
         bandwidth = (before_bytes / before_ms / 1e6, after_bytes / after_ms / 1e6)
         if not sets[0] <= cache < sets[1] or bandwidth[1] > _FALLEN * bandwidth[0]:
             continue
-        measured = (counted_total(low, "dram_bytes"), counted_total(high, "dram_bytes"))
+        measured = (sum_counted(low, "dram_bytes"), sum_counted(high, "dram_bytes"))
         traffic = None
         if measured[0] is not None and measured[1] is not None:
             traffic = (measured[0] / before_bytes, measured[1] / after_bytes)
@@ -69,15 +69,15 @@ def weigh_cache_capacity(case: Case) -> Claim | None:
                 continue
         amount += case.coefficient(case.after) * (after_ms - after_bytes / bandwidth[0] / 1e6)
         evidence += [
-            seen(
+            cite(
                 f"bytes of one launch of {short_name(name)}", sets, "B", "kernels.bytes_compulsory"
             ),
             Evidence("the cache", float(cache), float(cache), "B", "recording.json"),
-            seen("its bandwidth", bandwidth, "GB/s", "kernels.bytes_compulsory, duration_ns"),
+            cite("its bandwidth", bandwidth, "GB/s", "kernels.bytes_compulsory, duration_ns"),
         ]
         if traffic is not None:
             evidence.append(
-                seen(
+                cite(
                     "its measured DRAM bytes per compulsory byte",
                     traffic,
                     "1",
@@ -174,19 +174,19 @@ def memory_evidence(case: Case) -> list[Evidence]:
     """Peak memory and allocator retries, where known."""
     facts = [case.facts[batch] for batch in case.sides]
     evidence = (
-        seen(
+        cite(
             "peak memory",
             (of_side.peak_memory_bytes for of_side in facts),
             "B",
             "steps.peak_memory_bytes",
         ),
-        seen(
+        cite(
             "share of the device's memory",
             (_fullness(case, b) for b in case.sides),
             "1",
             "steps.peak_memory_bytes",
         ),
-        seen(
+        cite(
             "allocator retries",
             (of_side.allocator_retries for of_side in facts),
             "",
@@ -310,7 +310,7 @@ def weigh_page_faults(case: Case) -> Claim | None:
             "ms",
             "steps.system_time_ns",
         ),
-        seen(f"share of the term in the step's {of_what}", shares, "1", table),
+        cite(f"share of the term in the step's {of_what}", shares, "1", table),
         *memory_evidence(case),
     )
     refutation = (

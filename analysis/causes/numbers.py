@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...profiling.attribution.kernel_precision import kernel_precision
 from .case import Case, Cause, Intervention, TermOperands
-from .evidence import Claim, Evidence, Strength, seen
+from .evidence import Claim, Evidence, Strength, cite
 from .single_profile import ProfiledStep, Suggestion, fact
 
 # Values: the same kernels take longer for the numbers that a batch size has, denormal ones or
@@ -30,10 +30,13 @@ def weigh_values(case: Case) -> Claim | None:
         return None
     sides = [case.operands(batch) for batch in case.sides]
     evidence = [
-        seen(what, shares, "1", "operators.numbers")
+        cite(what, shares, "1", "operators.numbers")
         for what, shares in (
-            ("share of denormal numbers in operands and results", [of.denormals for of in sides]),
-            ("share of distinct indices", [of.distinct for of in sides]),
+            (
+                "share of denormal numbers in operands and results",
+                [side.denormals for side in sides],
+            ),
+            ("share of distinct indices", [side.distinct for side in sides]),
         )
         if any(shares)
     ]
@@ -76,10 +79,12 @@ def weigh_precision(case: Case) -> Claim | None:
     if case.share.key.kind != "kernels":
         return None
     if not (
-        amount := case.beyond_fastest(lambda batch, fastest: bool(_changed(case, batch, fastest)))
+        amount := case.beyond_fastest(
+            lambda batch, fastest: bool(_find_change(case, batch, fastest))
+        )
     ):
         return None
-    op = next(iter(_changed(case, case.before, case.after)), None)
+    op = next(iter(_find_change(case, case.before, case.after)), None)
     if op is None:
         return None
     before, after = (" and ".join(sorted(case.operands(batch).dtypes[op])) for batch in case.sides)
@@ -95,7 +100,7 @@ def weigh_precision(case: Case) -> Claim | None:
     )
 
 
-def _changed(case: Case, batch: int, other: int) -> list[str]:
+def _find_change(case: Case, batch: int, other: int) -> list[str]:
     """The operators that have no type in common at two batch sizes."""
     types, others = case.operands(batch).dtypes, case.operands(other).dtypes
     return [op for op in types if op in others and types[op].isdisjoint(others[op])]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from ...profiling.recording.experiments import Wave
 from ..decompose.terms import KERNELS
 from .case import Case, Cause, Intervention
-from .evidence import Claim, Evidence, Strength, seen
+from .evidence import Claim, Evidence, Strength, cite
 
 PADDING = "padding to blocks"
 _REFUTATION = "A size that fills the block takes longer, or the next one takes no longer than it."
@@ -33,8 +33,8 @@ def weigh_padding(case: Case) -> Claim | None:
     where = "kernels.name" if block.is_tile else "kernels.duration_ns"
     low, high = block.within
     evidence = (
-        seen("samples that are computed", map(block.padded, case.sides), "", where),
-        seen("time of those that fill the last block", map(padded_ms, case.sides), "ms", "model"),
+        cite("samples that are computed", map(block.padded, case.sides), "", where),
+        cite("time of those that fill the last block", map(padded_ms, case.sides), "ms", "model"),
         Evidence(
             f"time at {low} and at {high}, within one block of {block.size}",
             *block.times_ms,
@@ -46,7 +46,7 @@ def weigh_padding(case: Case) -> Claim | None:
     return Claim(PADDING, amount, Strength.SIGN, evidence, _REFUTATION, detail)
 
 
-def filled_blocks(case: Case) -> tuple[Wave, ...]:
+def find_filled_blocks(case: Case) -> tuple[Wave, ...]:
     """Where the last block ends at each batch size that does not fill it."""
     block = case.block
     if block is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ...profiling.attribution.step_pattern import faster_half
 from ..decompose.terms import SLOW_STEPS
 from .case import Case, Cause, Intervention
-from .evidence import Claim, Strength, seen
+from .evidence import Claim, Strength, cite
 
 
 def weigh_slow_steps(case: Case) -> Claim | None:
@@ -19,8 +19,8 @@ def weigh_slow_steps(case: Case) -> Claim | None:
     means = [float(times.mean()) if len(times) else None for times in timed]
     paces = [float(faster_half(times)) if len(times) else None for times in timed]
     evidence = (
-        seen("time per step, of all steps", means, "ms", "steps.duration_ns"),
-        seen("of the faster half of the steps", paces, "ms", "steps.duration_ns"),
+        cite("time per step, of all steps", means, "ms", "steps.duration_ns"),
+        cite("of the faster half of the steps", paces, "ms", "steps.duration_ns"),
     )
     refutation = "With more steps in each visit, the term goes away."
     return Claim(SLOW_STEPS, case.share.value.value, Strength.SIGN, evidence, refutation)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from .case import Case, Cause, Intervention, counted_total
-from .evidence import Claim, Evidence, Strength, seen
+from .case import Case, Cause, Intervention, sum_counted
+from .evidence import Claim, Evidence, Strength, cite
 
 # Idle threads: fewer threads work at one batch size than at another, as work is small or unevenly
 # divided. CPU only.
@@ -64,13 +64,13 @@ def threads_at_work(case: Case, *, with_core: bool = False) -> dict[int, float]:
 def evidence_of_threads(case: Case, busy: Mapping[int, float]) -> tuple[Evidence, ...]:
     """The threads at work and the time of the term at both batch sizes."""
     return (
-        seen(
+        cite(
             "threads at work",
             map(busy.get, case.sides),
             "threads",
             "steps.cpu_time_ns, run_queue_wait_ns",
         ),
-        seen("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
+        cite("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
     )
 
 
@@ -155,9 +155,9 @@ def weigh_cpu_contention(case: Case) -> Claim | None:
     usual = best if falls else 1.0
     uses = [use for use in map(used.get, case.sides) if use is not None]
     evidence = (
-        seen("share of runnable time with a core", map(paces.get, case.sides), "1", _COLUMNS),
-        seen("CPU time per step", (use.cpu_ms for use in uses), "ms", "steps.cpu_time_ns"),
-        seen(
+        cite("share of runnable time with a core", map(paces.get, case.sides), "1", _COLUMNS),
+        cite("CPU time per step", (use.cpu_ms for use in uses), "ms", "steps.cpu_time_ns"),
+        cite(
             "wait for a core per step",
             (use.run_queue_wait_ms for use in uses),
             "ms",
@@ -237,7 +237,7 @@ def _own_clock(case: Case, batch: int) -> float | None:
     """Measured cycles of the term's kernels over their recorded time, Hz; None unless all of them
     have cycles.
     """
-    cycles, time_ms = counted_total(case.at(batch), "sm_cycles"), case.time_ms(batch)
+    cycles, time_ms = sum_counted(case.at(batch), "sm_cycles"), case.time_ms(batch)
     return None if cycles is None or time_ms <= 0 else cycles / time_ms * 1e3
 
 

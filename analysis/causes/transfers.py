@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ..decompose.statistics import LEVEL, normal_estimate
 from ..decompose.terms import COMMUNICATION, KERNELS
 from .case import Case, Cause, Intervention, SlowDown
-from .evidence import Claim, Strength, seen
+from .evidence import Claim, Strength, cite
 from .single_profile import (
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,
@@ -45,13 +45,13 @@ def weigh_beside_communication(case: Case) -> Claim | None:
         return None
     sides = [slowed[batch] for batch in case.sides]
     evidence = (
-        seen(
+        cite(
             "time of calls beside communication, had they run alone",
             (s.expected_ms for s in sides),
             "ms",
             _TABLE,
         ),
-        seen("their slow-down per step", (s.excess_ms for s in sides), "ms", _TABLE),
+        cite("their slow-down per step", (s.excess_ms for s in sides), "ms", _TABLE),
     )
     return Claim(
         BESIDE_COMMUNICATION,
@@ -194,7 +194,7 @@ def weigh_host_copies(case: Case) -> Claim | None:
     if case.share.key.kind == "idle" or not copies:
         return None
     times = [sum(use.time_ms for use in copies if use.batch == batch) for batch in case.sides]
-    evidence = (seen("copies from and to the host per step", times, "ms", "memory.duration_ns"),)
+    evidence = (cite("copies from and to the host per step", times, "ms", "memory.duration_ns"),)
     refutation = "With the data already on the device, the time of the copies stays in the step."
     return Claim(HOST_COPIES, sum(use.share for use in copies), Strength.SIGN, evidence, refutation)
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ...profiling.attribution.kernel_names import LAYOUT, read_name
 from ..decompose.terms import OPTIMIZER
-from .case import Case, Cause, Intervention, Use, total
-from .evidence import Claim, Strength, seen
+from .case import Case, Cause, Intervention, TermUses, Use, total
+from .evidence import Claim, Strength, cite
 from .single_profile import ProfiledStep, Suggestion, fact
 
 # More work than in proportion: a layer's operators do more work, or others, than the batch size
@@ -48,21 +48,22 @@ class _Part(NamedTuple):
     more_ms: Mapping[int, float]  # the part of the functional that is more work than in proportion
 
 
-def weights_of_work(case: Case) -> tuple[dict[int, float], float]:
+def weights_of_work(term: TermUses) -> tuple[dict[int, float], float]:
     """The part of a term's functional that is more work than in proportion, as weights of the
     term's times.
 
     By batch size, empty if no work is known; and the time at the larger one whose work is known,
     ms.
     """
-    parts = list(_parts(case))
-    whole_ms = {batch: case.time_ms(batch) for batch in case.functional.conditions}
-    weights = {
-        b: math.fsum(part.more_ms.get(b, 0.0) for part in parts) / ms
-        for b, ms in whole_ms.items()
-        if ms
-    }
-    return weights if parts else {}, math.fsum(part.times_ms[case.after] for part in parts)
+    parts = list(_parts(term))
+    if not parts:
+        return {}, 0.0
+    weights = {}
+    for size in term.functional.conditions:
+        whole_ms = term.time_ms(size)
+        if whole_ms:
+            weights[size] = math.fsum(part.more_ms.get(size, 0.0) for part in parts) / whole_ms
+    return weights, math.fsum(part.times_ms[term.after] for part in parts)
 
 
 def weigh_more_work(case: Case) -> Claim | None:
@@ -78,7 +79,7 @@ def weigh_more_work(case: Case) -> Claim | None:
     before, after = (most.work.get(batch) for batch in case.sides)
     if not most.unit:
         detail = f"({most.name} runs at {' and '.join(map(str, most.work))} only)"
-        evidence = seen(
+        evidence = cite(
             f"calls of {most.name} per step",
             _calls_of_operator(case, most.name),
             "",
@@ -87,7 +88,7 @@ def weigh_more_work(case: Case) -> Claim | None:
     else:
         ratio = f"{after / before:.3g} times" if before and after else "other"
         detail = f"({most.name}: {ratio} {most.unit} at {case.factor:.3g} times the size)"
-        evidence = seen(
+        evidence = cite(
             f"{most.unit} of {most.name} per step",
             (before, after),
             "",
@@ -106,7 +107,7 @@ def asks_for_more(case: Case) -> bool:
     parts, last = list(_parts(case)), case.functional.last
     if any(last not in part.work for part in parts):
         return False
-    asking = [part for part in parts if _counted_more(case, part) > _LEAST_MORE * part.work[last]]
+    asking = [part for part in parts if _count_more(case, part) > _LEAST_MORE * part.work[last]]
     more_ms, of_all_ms = (
         math.fsum(ms for part in listed for ms in part.more_ms.values())
         for listed in (asking, parts)
@@ -114,7 +115,7 @@ def asks_for_more(case: Case) -> bool:
     return more_ms > of_all_ms / 2
 
 
-def _counted_more(case: Case, part: _Part) -> float:
+def _count_more(case: Case, part: _Part) -> float:
     return case.evaluate(lambda batch: part.work.get(batch, 0.0))
 
 
@@ -122,23 +123,26 @@ def _calls_of_operator(case: Case, op: str) -> list[float]:
     return [math.fsum(use.calls for use in case.at(b) if use.op == op) for b in case.sides]
 
 
-def _parts(case: Case) -> Iterator[_Part]:
+def _parts(term: TermUses) -> Iterator[_Part]:
     """What is known of the work of a term: of its products together, and of each other operator."""
-    sizes = case.functional.conditions
-    for name, uses in _groups(case.uses):
-        times = {b: math.fsum(use.time_ms for use in uses if use.batch == b) for b in sizes}
-        ran = [batch for batch, time_ms in times.items() if time_ms > 0]
+    sizes = term.functional.conditions
+    for name, uses in _groups(term.uses):
+        times_ms = {}
+        for size in sizes:
+            times_ms[size] = math.fsum(use.time_ms for use in uses if use.batch == size)
+        ran = [size for size, time_ms in times_ms.items() if time_ms > 0]
         unit, work = _work(uses, ran)
         if work is None:
             continue
-        per_sample = math.fsum(work[batch] / batch for batch in ran) / len(sizes)
-        of_missing = math.fsum(case.coefficient(b) * b for b in sizes if b not in work) / len(ran)
-        more = {
-            b: (case.coefficient(b) - per_sample * (case.coefficient(b) * b + of_missing) / work[b])
-            * times[b]
-            for b in ran
-        }
-        yield _Part(name, unit, work, times, more)
+        per_sample = math.fsum(work[size] / size for size in ran) / len(sizes)
+        missing = [term.coefficient(size) * size for size in sizes if size not in work]
+        of_missing = math.fsum(missing) / len(ran)
+        more_ms = {}
+        for size in ran:
+            weight = term.coefficient(size)
+            in_proportion = per_sample * (weight * size + of_missing) / work[size]
+            more_ms[size] = (weight - in_proportion) * times_ms[size]
+        yield _Part(name, unit, work, times_ms, more_ms)
 
 
 def _groups(uses: Iterable[Use]) -> Iterator[tuple[str, list[Use]]]:
@@ -205,13 +209,13 @@ def weigh_more_calls(case: Case) -> Claim | None:
         return None
     main = max(names, key=lambda name: _extra_ms(case, case.after, name))
     evidence = (
-        seen(
+        cite(
             f"calls of {main} per step",
             (_calls_of_kernel(case, batch, main) for batch in case.sides),
             "",
             "kernels.name",
         ),
-        seen(
+        cite(
             "time of calls beyond the fewest",
             map(extra_ms.get, case.sides),
             "ms",
@@ -297,7 +301,7 @@ def weigh_copies(case: Case) -> Claim | None:
     most = max(copying, key=lambda use: (use.batch == case.after, use.time_ms))
     inside = f" in {most.op}" if most.op != most.name else ""
     evidence = (
-        seen(
+        cite(
             f"time of {most.name}{inside} and other copies per step",
             sides,
             "ms",
@@ -383,8 +387,8 @@ def weigh_slow_call(case: Case) -> Claim | None:
         case.coefficient(batch) * case.time_ms(batch) * (1 - rate) for batch, rate in rates.items()
     )
     evidence = (
-        seen("rate, as a share of the best", (rates[b] for b in case.sides), "1", "kernels.flops"),
-        seen("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
+        cite("rate, as a share of the best", (rates[b] for b in case.sides), "1", "kernels.flops"),
+        cite("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
     )
     return Claim(
         SLOW_CALL,

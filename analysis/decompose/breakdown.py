@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,8 +33,8 @@ from .kernel_times import (
     of_steps,
     profiled_steps,
 )
-from .marked import Marked, choose_averaged, marked_steps, unprofiled
-from .repeated_layers import classes_with, group_of, repeated_layers, with_groups
+from .marked import Marked, choose_averaged, find_marked_steps, unprofiled
+from .repeated_layers import classes_with, find_repeated_layers, group_of, with_groups
 from .slow_steps import SlowSteps, slow_steps
 from .source_lines import NO_LINE, by_line, lines_of
 from .statistics import Floats, Ints
@@ -75,13 +76,13 @@ class Row:
     # step for profiling overhead; None if that is a single step
     spread_ms: float | None
     # kernels per step, of a fused one its part; None for idle and what follows it
-    calls: float | None
-    flops: float | None  # FLOPs per step; None if no row's work is known
+    calls: float | None = None
+    flops: float | None = None  # FLOPs per step; None if no row's work is known
     # known FLOPs over the time of the kernels that have them; None if none are known
-    gflop_per_s: float | None
+    gflop_per_s: float | None = None
     # compulsory bytes over the time of the kernels that have them; GB is 10⁹ bytes. Copies count
     # with their whole durations, as they mostly run beside other work.
-    gb_per_s: float | None
+    gb_per_s: float | None = None
     # measured DRAM bytes over the time of the kernels that have them
     measured_gb_per_s: float | None = None
     # share of the row's time that `gflop_per_s` is over, 0 to 1; None without a rate
@@ -170,7 +171,9 @@ def recorded_breakdown(
     steps = judge_steps(recording, recording.frame("steps"))
     classes = recording.meta.get("layer_classes")
     marked = (
-        None if steps.empty else marked_steps(recording.frame("marks"), steps, recording.statistic)
+        None
+        if steps.empty
+        else find_marked_steps(recording.frame("marks"), steps, recording.statistic)
     )
     if steps["profiled"].all() and profiled_steps(steps).empty and recording.count_rows("peaks"):
         raise CurvescopeError(MEMORY_ONLY)
@@ -243,7 +246,7 @@ def break_down(
     """Split the step at one batch size, by default the largest, by layer, kernel, phase, op or
     line.
 
-    `operators` tell which layers are equal, see `repeated_layers`; None keeps all layers apart.
+    `operators` tell which layers are equal, see `find_repeated_layers`; None keeps all apart.
     `correct` is a function of the times of steps without marks, e.g. `marked.unprofiled`.
     CurvescopeError if there is nothing to split.
     """
@@ -255,7 +258,7 @@ def break_down(
         which = "step" if batch is None else f"step of batch {batch}"
         raise CurvescopeError(f"No {which} was profiled: there is nothing to break down.")
     times = kernel_times(
-        work, profiled, _grouped_by(by), (*_AMOUNTS, _DURATION), by_name=by == "kernel"
+        work, profiled, _columns_for(by), (*_AMOUNTS, _DURATION), by_name=by == "kernel"
     )
     busy = (times["name"] != IDLE).to_numpy()
     if not busy.any() and not any(
@@ -271,13 +274,13 @@ def break_down(
     used = np.searchsorted(profiled["step"].to_numpy(), numbers)
     classes = layer_classes or {}
     if operators is not None:
-        kernels = partial(_named_kernels, work, profiled)
-        groups = repeated_layers(
+        kernels = partial(_count_kernels, work, profiled)
+        groups = find_repeated_layers(
             times, operators, classes, None if marked is None else marked.layers(), kernels
         )
         names, classes = group_of(groups), classes_with(classes, groups)
         times = times.assign(layer=with_groups(times["layer"], names))
-        marked = None if marked is None else marked.grouped(names)
+        marked = None if marked is None else marked.group_by(names)
     times = correct(times) if marked is None else marked.settle(times)[0]
     busy = (times["name"] != IDLE).to_numpy()
     times["step"] = np.searchsorted(profiled["step"].to_numpy(), times["step"].to_numpy())
@@ -293,14 +296,14 @@ def break_down(
     if curve is None:
         every = steps if batch is None else steps[steps["batch"] == batch]
         return Breakdown(
-            batch,
-            whole_ms,
-            tuple(rows),
-            None,
-            0,
-            len(every),
-            len(used),
-            numbers,
+            batch=batch,
+            time_ms=whole_ms,
+            rows=tuple(rows),
+            overhead_ms=None,
+            n_timed=0,
+            n_profiled=len(every),
+            n_used=len(used),
+            used=numbers,
             set_aside=name_set_aside(every),
         )
     point = curve.at(batch)
@@ -308,22 +311,21 @@ def break_down(
     pace_ms = (curve if of_all_steps else curve.paces).at(batch).time_ms.value
     is_longer = marked is None and whole_ms > _SCALED * pace_ms
     scale = pace_ms / whole_ms if is_longer else 1.0
-    rows = [_scale_row(row, scale) for row in rows]
-    (spread,) = _spreads(walls_ms[None, used])
     overhead_ms = pace_ms - scale * whole_ms
-    rows.append(Row(OVERHEAD, overhead_ms, spread, None, None, None, None))
+    (spread,) = _spreads(walls_ms[None, used])
+    rows = [_scale_row(row, scale) for row in rows]
+    rows.append(Row(OVERHEAD, overhead_ms, spread))
     if not of_all_steps:
-        slow_ms = point.time_ms.value - pace_ms
-        rows.append(Row(SLOW_STEPS, slow_ms, None, None, None, None, None))
+        rows.append(Row(SLOW_STEPS, point.time_ms.value - pace_ms, None))
     return Breakdown(
-        batch,
-        point.time_ms.value,
-        tuple(rows),
-        overhead_ms,
-        point.n,
-        len(walls_ms),
-        len(used),
-        numbers,
+        batch=batch,
+        time_ms=point.time_ms.value,
+        rows=tuple(rows),
+        overhead_ms=overhead_ms,
+        n_timed=point.n,
+        n_profiled=len(walls_ms),
+        n_used=len(used),
+        used=numbers,
         scale=scale,
     )
 
@@ -333,7 +335,7 @@ def _idle_row(label: str, times: pd.DataFrame, steps: int, used: Ints) -> Row:
     of_steps_ms = np.bincount(times["step"], times["exclusive_ms"], steps)
     idle_ms = np.asarray(of_steps_ms[used], np.float64)
     (spread,) = _spreads(idle_ms[None])
-    return Row(label, float(idle_ms.mean()), spread, None, None, None, None)
+    return Row(label, float(idle_ms.mean()), spread)
 
 
 def _scale_row(row: Row, scale: float) -> Row:
@@ -369,7 +371,7 @@ def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
     """Sums over a recording without steps, e.g. of Nsight Compute, whose kernels have durations but
     no start.
     """
-    groups = kernel_totals(work, _grouped_by(by), (*_AMOUNTS, _DURATION)).assign(step=0)
+    groups = kernel_totals(work, _columns_for(by), (*_AMOUNTS, _DURATION)).assign(step=0)
     if groups.empty:
         raise CurvescopeError(
             "No kernel, memcpy or memset of this recording has a duration: there is nothing to "
@@ -380,7 +382,7 @@ def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
     return Breakdown(None, math.fsum(row.time_ms for row in rows), tuple(rows), None, 0, 0, 0, ())
 
 
-def _named_kernels(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
+def _count_kernels(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
     """Calls of the kernels of steps of one batch size, by name, layer and phase."""
     number = profiled["step"].to_numpy(np.int64)
 
@@ -388,10 +390,10 @@ def _named_kernels(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
         for piece in work(list(dict.fromkeys(["step", *columns]))):
             yield of_steps(piece, number)[0]
 
-    return kernel_totals(inside, _grouped_by("layer"), ()).assign(batch=profiled["batch"].iloc[0])
+    return kernel_totals(inside, _columns_for("layer"), ()).assign(batch=profiled["batch"].iloc[0])
 
 
-def _grouped_by(by: str) -> list[str]:
+def _columns_for(by: str) -> list[str]:
     """Columns of `kernels` to group by: also the place, and the names, which tell communication and
     copies.
     """
@@ -404,7 +406,7 @@ def _with_layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> pd.D
     code = groups.groupby(columns, dropna=False, sort=False).ngroup().to_numpy()
     different = groups[columns].iloc[np.unique(code, return_index=True)[1]]
     keys = [Key.of(*row) for row in different.itertuples(index=False)]
-    labels = np.array([key.labelled(classes.get(key.layer or "")) for key in keys], dtype=object)
+    labels = np.array([key.label_with(classes.get(key.layer or "")) for key in keys], dtype=object)
     return groups.assign(layer=labels[code], phase=None)
 
 
@@ -412,79 +414,112 @@ def _rows(
     groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints, steps: int
 ) -> list[Row]:
     """One row per group, over the steps used, largest first."""
-    keys = ROW_COLUMNS[by]
     if by == "layer":
         groups = _with_layer_labels(groups, classes)
-    groups = groups.assign(**{_TENSOR: groups[_TENSOR] * groups["exclusive_ns"]})
-    code = groups.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
-    labels = [
-        " ".join(str(part) for part in key if not pd.isna(part)) or f"no {keys[0]}"
-        for key in groups[keys].iloc[np.unique(code, return_index=True)[1]].itertuples(index=False)
-    ]
+    code, labels = _number_groups(groups, ROW_COLUMNS[by])
     position = np.full(steps, -1, np.int64)
     position[used] = np.arange(len(used))
     step = position[groups["step"].to_numpy()]
     inside = step >= 0
+    groups, code, step = groups[inside], code[inside], step[inside]
     per_step_ns = np.zeros((len(labels), len(used)))
-    np.add.at(per_step_ns, (code[inside], step[inside]), groups["exclusive_ns"].to_numpy()[inside])
-    sums = (
-        groups[["calls", *_AMOUNTS]][inside]
-        .groupby(code[inside])
-        .sum(min_count=1)
-        .reindex(range(len(labels)))
-    )
+    np.add.at(per_step_ns, (code, step), groups["exclusive_ns"].to_numpy())
     spreads = _spreads(per_step_ns / 1e6)
-    # Times of the kernels that have an amount: exclusive ones, and those of its rate.
-    known_ms, rated_ms = np.zeros((2, len(_AMOUNTS), len(labels)))
-    exclusive = groups["exclusive_ns"].to_numpy(np.float64)
-    rated = np.where(groups["name"].str.startswith(COPIES), groups[_DURATION], exclusive)
-    for i, amount in enumerate(_AMOUNTS):
-        has_amount = inside & groups[amount].notna().to_numpy()
-        for times, of_groups in ((known_ms, exclusive), (rated_ms, rated)):
-            times[i] = np.bincount(code[has_amount], of_groups[has_amount] / 1e6, len(labels))
+    amounts = _sum_amounts(groups, code, len(labels))
     # the operators of a fused kernel are of one kernel
     shared = groups["shared"] & (by in ("layer", "op"))
-    fused_ns = np.bincount(code[inside], (groups["exclusive_ns"] * shared)[inside], len(labels))
-    precisions = _precisions(groups[inside], code[inside], len(used))
-    durations_ns = np.bincount(code[inside], groups[_DURATION].fillna(0.0)[inside], len(labels))
+    fused_ns = np.bincount(code, groups["exclusive_ns"] * shared, len(labels))
+    durations_ns = np.bincount(code, groups[_DURATION].fillna(0.0), len(labels))
+    precisions = _precisions(groups, code, len(used))
     rows = []
-    for i, (label, calls, *amounts) in enumerate(
-        zip(labels, *(sums[c] for c in sums), strict=True)
-    ):
+    for i, label in enumerate(labels):
+        runs = not label.startswith(IDLE)
         time_ms = float(per_step_ns[i].sum()) / 1e6
-        flops, *_ = values = [None if pd.isna(amount) else float(amount) for amount in amounts]
-        # Nanoseconds over milliseconds make the use of tensor pipes a share, too.
-        rates = [giga_per_s(*pair) for pair in zip(values, rated_ms[:, i].tolist(), strict=True)]
-        gflops, gbs, measured_gbs, tensor = rates
-        of_flops, of_bytes, of_measured, of_tensor = (
-            None if rate is None or not time_ms else min(ms / time_ms, 1.0)
-            for rate, ms in zip(rates, known_ms[:, i].tolist(), strict=True)
-        )
+        calls = amounts["calls"].totals[i] or 0.0
+        flops, moved, measured, tensor = (amounts[name].rate(i, time_ms) for name in _AMOUNTS)
         rows.append(
             Row(
-                label,
-                time_ms / len(used),
-                spreads[i],
-                None
-                if label.startswith(IDLE)
-                else 0.0
-                if pd.isna(calls)
-                else float(calls) / len(used),
-                None if flops is None else flops / len(used),
-                gflops,
-                gbs,
-                measured_gbs,
-                of_flops,
-                of_bytes,
-                of_measured,
-                tensor,
-                of_tensor,
-                float(fused_ns[i]) / 1e6 / time_ms if fused_ns[i] and time_ms else None,
-                precisions.get(i, {}),
-                None if label.startswith(IDLE) else float(durations_ns[i]) / 1e6 / len(used),
+                label=label,
+                time_ms=time_ms / len(used),
+                spread_ms=spreads[i],
+                calls=calls / len(used) if runs else None,
+                flops=None if flops.total is None else flops.total / len(used),
+                gflop_per_s=flops.giga_per_s,
+                gb_per_s=moved.giga_per_s,
+                measured_gb_per_s=measured.giga_per_s,
+                flops_time_share=flops.time_share,
+                bytes_time_share=moved.time_share,
+                measured_time_share=measured.time_share,
+                tensor_pipe_use=tensor.giga_per_s,
+                tensor_time_share=tensor.time_share,
+                shared_time_share=_part_of(float(fused_ns[i]) / 1e6, time_ms),
+                precisions=precisions.get(i, {}),
+                duration_ms=float(durations_ns[i]) / 1e6 / len(used) if runs else None,
             )
         )
     return sorted(rows, key=lambda row: (-row.time_ms, row.label))
+
+
+def _number_groups(groups: pd.DataFrame, keys: list[str]) -> tuple[Ints, list[str]]:
+    """The number of the group of each row, and the label of each group."""
+    code = groups.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
+    _, first = np.unique(code, return_index=True)
+    labels = []
+    for key in groups[keys].iloc[first].itertuples(index=False):
+        named = [str(part) for part in key if not pd.isna(part)]
+        labels.append(" ".join(named) or f"no {keys[0]}")
+    return code, labels
+
+
+def _part_of(part_ms: float, time_ms: float) -> float | None:
+    """A share of a time; None without one."""
+    return part_ms / time_ms if part_ms and time_ms else None
+
+
+class _Rate(NamedTuple):
+    """An amount of one group, over the time of the kernels that have it."""
+
+    total: float | None  # None if no kernel has it
+    giga_per_s: float | None
+    time_share: float | None  # of the group's time, that the rate is over; None without a rate
+
+
+class _Amount(NamedTuple):
+    """A column summed over the kernels of each group."""
+
+    totals: list[float | None]
+    # Times of the kernels that have it: exclusive ones, and those of its rate.
+    known_ms: list[float]
+    rated_ms: list[float]
+
+    def rate(self, group: int, time_ms: float) -> _Rate:
+        """The rate in one group, which takes so long."""
+        total = self.totals[group]
+        per_s = giga_per_s(total, self.rated_ms[group])
+        share = None if per_s is None or not time_ms else min(self.known_ms[group] / time_ms, 1.0)
+        return _Rate(total, per_s, share)
+
+
+def _sum_amounts(groups: pd.DataFrame, code: Ints, count: int) -> dict[str, _Amount]:
+    """The calls and the amounts of work of each group.
+
+    The use of tensor pipes is a mean over time: nanoseconds over milliseconds make it a share, too.
+    """
+    groups = groups.assign(**{_TENSOR: groups[_TENSOR] * groups["exclusive_ns"]})
+    columns = ["calls", *_AMOUNTS]
+    sums = groups[columns].groupby(code).sum(min_count=1).reindex(range(count))
+    exclusive = groups["exclusive_ns"].to_numpy(np.float64)
+    rated = np.where(groups["name"].str.startswith(COPIES), groups[_DURATION], exclusive)
+    amounts = {}
+    for name in columns:
+        has_amount = groups[name].notna().to_numpy()
+        known_ms, rated_ms = (
+            np.bincount(code[has_amount], times_ns[has_amount] / 1e6, count).tolist()
+            for times_ns in (exclusive, rated)
+        )
+        totals = [None if pd.isna(total) else float(total) for total in sums[name]]
+        amounts[name] = _Amount(totals, known_ms, rated_ms)
+    return amounts
 
 
 def _precisions(groups: pd.DataFrame, code: Ints, steps: int) -> dict[int, dict[str, float]]:

@@ -109,7 +109,7 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
     communicating, other = calls[calls["communicates"]], calls[~calls["communicates"]]
     if communicating.empty:
         return None
-    count, compared = len(profiled), _compared(other)
+    count, compared = len(profiled), _compare(other)
     excess = normal_estimate(
         float(compared["excess_ms"].sum()) / count, _error_ms(compared) / count
     )
@@ -123,7 +123,7 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
         },
         beside_ms=float(other.loc[other["beside"], "ms"].sum()) / count,
         compared_ms=float(compared["ms"].sum()) / count,
-        slowed=_slowed(compared, count),
+        slowed=_sum_slow_downs(compared, count),
         excess_ms=excess.value if len(compared) else None,
         interval_ms=(excess.low, excess.high) if len(compared) else None,
     )
@@ -143,7 +143,7 @@ def slow_downs(
     profiled = profiled_steps(steps)
     for batch, of_batch in profiled.groupby("batch"):
         calls = _calls(work, of_batch)
-        compared = _compared(calls[~calls["communicates"]])
+        compared = _compare(calls[~calls["communicates"]])
         compared = compared.assign(
             layer=[names.get(layer, layer) for layer in compared["layer"].astype(object)]
         )
@@ -192,13 +192,13 @@ def _calls(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
             (rows[communicating], rows[~communicating]),
             (rows[~communicating], rows[communicating]),
         ):
-            overlap[own] = _covered(start[own], end[own], start[others], end[others])
+            overlap[own] = _cover(start[own], end[own], start[others], end[others])
     calls["ms"], calls["overlap_ms"] = (end - start) / 1e6, overlap / 1e6
     calls["beside"] = calls["overlap_ms"] >= _BESIDE * calls["ms"]
     return calls[calls["ms"] > 0]
 
 
-def _merged(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+def _merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Starts and ends of the union of intervals, in order."""
     order = np.argsort(start, kind="stable")
     begins, ends = start[order], np.maximum.accumulate(end[order])
@@ -210,11 +210,11 @@ def _merged(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return begins[first], ends[np.append(first[1:], len(begins))[: len(first)] - 1]
 
 
-def _covered(start: Ints, end: Ints, other_start: Ints, other_end: Ints) -> Ints:
+def _cover(start: Ints, end: Ints, other_start: Ints, other_end: Ints) -> Ints:
     """Time of each interval in the union of the others."""
     if not len(other_start):
         return np.zeros(len(start), np.int64)
-    begins, ends = _merged(other_start, other_end)
+    begins, ends = _merge(other_start, other_end)
     before = np.append(0, np.cumsum(ends - begins))
 
     def until(moment: Ints) -> Ints:
@@ -240,7 +240,7 @@ def _union_by_device_ms(calls: pd.DataFrame) -> dict[str, float]:
     for (process, device), rows in places.items():
         place = f"GPU {device}" if alone else f"GPU {device} of process {process}"
         start, duration = (calls[c].to_numpy(np.int64)[rows] for c in ("start_ns", "duration_ns"))
-        begins, ends = _merged(start, start + duration)
+        begins, ends = _merge(start, start + duration)
         collectives[place] = int((ends - begins).sum()) / 1e6
     return collectives
 
@@ -253,7 +253,7 @@ def _most_exposed_ms(calls: pd.DataFrame, other: pd.DataFrame) -> float:
     return max(time_ms - others.get(place, 0.0) for place, time_ms in whole.items())
 
 
-def _compared(other: pd.DataFrame) -> pd.DataFrame:
+def _compare(other: pd.DataFrame) -> pd.DataFrame:
     """The calls beside communication of kernels that run alone as well.
 
     Adds key, alone_ms (mean of a call alone), excess_ms, and the variances of that mean (alone_var)
@@ -285,7 +285,7 @@ def _error_ms(compared: pd.DataFrame) -> float:
     return math.sqrt(float((calls["n"] * calls["beside"] + calls["n"] ** 2 * calls["alone"]).sum()))
 
 
-def _slowed(compared: pd.DataFrame, steps: int) -> tuple[Slowed, ...]:
+def _sum_slow_downs(compared: pd.DataFrame, steps: int) -> tuple[Slowed, ...]:
     slowed = [
         Slowed(
             str(name),

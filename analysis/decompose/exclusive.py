@@ -21,10 +21,10 @@ def exclusive_ns(
     relative rounding of 1e-12.
     """
     levels = np.zeros(np.shape(start_ns), dtype=np.int64)
-    return layered_exclusive_ns(start_ns, duration_ns, levels, window_start_ns, window_ns)
+    return share_by_layer_ns(start_ns, duration_ns, levels, window_start_ns, window_ns)
 
 
-def layered_exclusive_ns(
+def share_by_layer_ns(
     start_ns: npt.ArrayLike,
     duration_ns: npt.ArrayLike,
     levels: npt.ArrayLike,

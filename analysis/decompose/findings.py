@@ -112,7 +112,7 @@ def find(curve: Curve, axis: str = "log2", *, late: bool = False) -> tuple[Findi
     proportions = [excess(*pair) for pair in pairs]
     shown = [*alone, *proportions, *(curvature(*points, axis) for points in inner)]
     tested = [*alone, *proportions, *(bend(*points) for points in inner)]
-    curves = [_tested_curves(curve, functional) for functional in tested]
+    curves = [_list_curves(curve, functional) for functional in tested]
     tests = [
         tested_on.evaluate(functional)
         for functional, both in zip(tested, curves, strict=True)
@@ -129,12 +129,12 @@ def find(curve: Curve, axis: str = "log2", *, late: bool = False) -> tuple[Findi
     return tuple(findings)
 
 
-def _tested_curves(curve: Curve, functional: Functional) -> tuple[Curve, ...]:
+def _list_curves(curve: Curve, functional: Functional) -> tuple[Curve, ...]:
     """The curves that a functional is tested on: the pace, and T where it has slow steps."""
     return (curve, curve.paces) if curve.has_slow_steps(functional) else (curve.paces,)
 
 
-def undecided(curve: Curve, findings: Sequence[Finding], more: float) -> list[Finding]:
+def list_undecided(curve: Curve, findings: Sequence[Finding], more: float) -> list[Finding]:
     """The findings of a look at a sweep that goes on: neither decided yet, nor beyond what the time
     allows.
 
@@ -221,7 +221,7 @@ def found_falls(curve: Curve) -> list[tuple[Condition, Condition]]:
     return falls
 
 
-def open_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Condition, Condition]]:
+def list_open_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Condition, Condition]]:
     """The places that a sweep looked for where its rounds are too few to tell: a deviation from the
     straight line of 2 % of the step or more is neither shown nor ruled out.
     """
@@ -229,16 +229,17 @@ def open_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Conditio
     left = []
     for before, after in curve.jumps:
         tests = [finding for finding in findings if _is_of_jump(finding.tested, before, after)]
-        may_be = (one.verdict in _OPEN and _may_be_material(curve, one) for one in tests)
-        if (before, after) not in decided and (not tests or any(may_be)):
+        if (before, after) in decided:
+            continue
+        if not tests or any(_may_be_jump(curve, finding) for finding in tests):
             left.append((before, after))
     return left
 
 
-def _may_be_material(curve: Curve, finding: Finding) -> bool:
-    """Whether the interval of a deviation reaches 2 % of the step, upwards."""
+def _may_be_jump(curve: Curve, finding: Finding) -> bool:
+    """Whether a deviation is open, and its interval reaches 2 % of the step, upwards."""
     size_ms = curve.at(finding.tested.last).time_ms.value
-    return finding.tested_value.high >= MATERIAL * size_ms
+    return finding.verdict in _OPEN and finding.tested_value.high >= MATERIAL * size_ms
 
 
 def _verdict(

@@ -330,10 +330,10 @@ def idle_times(
         collected.append((gap.codes, gap.after, length_ns, np.ones_like(gap.codes)))
         count += len(gap.codes)
         if count > _GAPS_AT_ONCE:
-            collected, count = [_summed(collected)], 0
+            collected, count = [_sum_up(collected)], 0
     if not collected:
         return ()
-    table = pd.DataFrame(dict(zip(_SUMMED, _summed(collected), strict=True)))
+    table = pd.DataFrame(dict(zip(_SUMMED, _sum_up(collected), strict=True)))
     reason = {code: _text(code, calls, read_ranges) for code in table["code"].unique().tolist()}
     times = []
     for text, of_text in table.groupby(table["code"].map(lambda code: reason[code] or "")):
@@ -375,7 +375,7 @@ def long_gaps(
     return pd.concat([piece for piece in frames if len(piece)] or frames, ignore_index=True)
 
 
-def _summed(gaps: list[tuple[Ints, ...]]) -> tuple[Ints, ...]:
+def _sum_up(gaps: list[tuple[Ints, ...]]) -> tuple[Ints, ...]:
     """Gaps as arrays of `_SUMMED`, with those of one code and layer as one."""
     columns = map(np.concatenate, zip(*gaps, strict=True))
     table = (

@@ -403,7 +403,7 @@ class _Groups:
     def add(self, table: pa.Table) -> None:
         """Add kernels: their keys, amounts and exclusive_ns."""
         numbers = np.zeros(table.num_rows, np.int16)
-        columns = {key: self._encoded(key, table[key]) for key in self._keys}
+        columns = {key: self._encode(key, table[key]) for key in self._keys}
         for bit, amount in enumerate(self._amounts):
             numbers |= np.left_shift(table[amount].is_valid().to_numpy().astype(np.int16), bit)
             columns[amount] = table[amount].cast(pa.float64(), safe=False)  # FLOPs may be over 2^53
@@ -422,9 +422,9 @@ class _Groups:
             "exclusive_ns": table["exclusive_ns"],
             "calls": calls,
         }
-        self._pieces.append(self._added(pa.table(columns)))
+        self._pieces.append(self._add_up(pa.table(columns)))
 
-    def _encoded(self, key: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    def _encode(self, key: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         if pa.types.is_string(column.type):
             column = column.dictionary_encode()
         if not pa.types.is_dictionary(column.type):
@@ -439,7 +439,7 @@ class _Groups:
             chunks.append(own.take(chunk.indices))
         return pa.chunked_array(chunks, pa.int32())
 
-    def _added(self, table: pa.Table) -> pa.Table:
+    def _add_up(self, table: pa.Table) -> pa.Table:
         keys, added = [*self._keys, _KNOWN], ["exclusive_ns", "calls", *self._amounts]
         absent = [amount for amount in self._amounts if table[amount].null_count == table.num_rows]
         sums = [(name, "sum") for name in added if name not in absent]
@@ -460,7 +460,7 @@ class _Groups:
             columns = [*self._keys, *self._amounts, "exclusive_ns"]
             self.add(pa.schema([(c, _SCHEMA.get(c, pa.int64())) for c in columns]).empty_table())
         table = pa.concat_tables(self._pieces)
-        table = self._added(table) if len(self._pieces) > 1 else table
+        table = self._add_up(table) if len(self._pieces) > 1 else table
         for key, codes in self._codes.items():
             texts = pa.array(codes, pa.string()).take(table[key])
             table = table.set_column(table.column_names.index(key), key, texts)

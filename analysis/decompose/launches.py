@@ -46,7 +46,7 @@ class Paced:
         return self.time_ms - self.full_ms
 
 
-def paced_kernels(
+def find_paced_kernels(
     recording: Recording, profiled: pd.DataFrame, sm_count: int | None
 ) -> pd.DataFrame:
     """By step, layer and phase the kernels that wait for their launches, where most of a term's do.
@@ -94,16 +94,16 @@ def paced_kernels(
 
 
 def mean_paced(rows: pd.DataFrame, steps: int) -> Paced:
-    """The mean over some steps of rows of `paced_kernels`."""
+    """The mean over some steps of rows of `find_paced_kernels`."""
     calls = float(rows["calls"].sum())
 
-    def weighted(column: str) -> float:
+    def weigh(column: str) -> float:
         return float((rows[column] * rows["calls"]).sum()) / calls
 
     return Paced(
         calls=calls / steps,
-        share=weighted("share"),
-        late_us=weighted("late_us"),
+        share=weigh("share"),
+        late_us=weigh("late_us"),
         blocks=float(rows["blocks"].max()),
         time_ms=float(rows["time_ms"].sum()) / steps,
         full_ms=float(rows["full_ms"].sum()) / steps,

@@ -29,7 +29,7 @@ from .curve import cost_curve
 from .input_time import with_input
 from .kernel_times import AMOUNTS, KERNEL_IDENTITY, device_work, kernel_times
 from .pace import pace_of
-from .repeated_layers import Groups, group_of, repeated_layers, with_groups
+from .repeated_layers import Groups, find_repeated_layers, group_of, with_groups
 from .statistics import FASTER_HALF, STATISTICS, Floats, Ints
 from .terms import IDLE, NOT_RECORDED, OF_ALL_STEPS, Key
 
@@ -61,7 +61,7 @@ class Marked:
         if inside.all() or not inside.any():
             return 1.0
         profiled = Samples(steps.times_ms[inside], steps.rounds[inside])
-        both = (mean_parts(of, self.statistic).sum() for of in (steps, profiled))
+        both = (mean_parts(samples, self.statistic).sum() for samples in (steps, profiled))
         every_ms, profiled_ms = map(float, both)
         return every_ms / profiled_ms
 
@@ -130,7 +130,7 @@ class Marked:
         )
         return pd.concat([settled, table], ignore_index=True), (every, samples)
 
-    def grouped(self, groups: Mapping[str, str]) -> Marked:
+    def group_by(self, groups: Mapping[str, str]) -> Marked:
         """The same steps with the layers of a group as one place; `groups` has the name of each
         layer's.
         """
@@ -138,7 +138,8 @@ class Marked:
         places = tuple(dict.fromkeys(names))
         member = np.array([[name == place for place in places] for name in names], np.float64)
         steps = {
-            batch: Samples(of.times_ms @ member, of.rounds) for batch, of in self.steps.items()
+            batch: Samples(samples.times_ms @ member, samples.rounds)
+            for batch, samples in self.steps.items()
         }
         return Marked(places, steps, self.statistic, self.profiled_rounds)
 
@@ -150,8 +151,8 @@ class Marked:
         different = list(dict.fromkeys(names))
         member = np.array([[name == other for other in different] for name in names], np.float64)
         return {
-            batch: pd.DataFrame(of.times_ms @ member, columns=different)
-            for batch, of in self.steps.items()
+            batch: pd.DataFrame(samples.times_ms @ member, columns=different)
+            for batch, samples in self.steps.items()
         }
 
     def _place_of(self, table: pd.DataFrame) -> Ints:
@@ -193,7 +194,7 @@ def step_times(
     times = kernel_times(device_work(recording), steps, keys, amounts, place_idle=placed)
     if times.empty:
         return StepTimes(times, None, {})
-    marked = marked_steps(recording.frame("marks"), steps, recording.statistic)
+    marked = find_marked_steps(recording.frame("marks"), steps, recording.statistic)
     times = choose_averaged(times, steps, recording.statistic, marked is not None)
     if by_instance:
         groups: Groups = {}
@@ -205,10 +206,10 @@ def step_times(
             recording.meta.get("layer_classes") or {},
             None if marked is None else marked.layers(),
         )
-        groups = repeated_layers(times, operators, classes, layers)
+        groups = find_repeated_layers(times, operators, classes, layers)
         names = group_of(groups)
         times = times.assign(layer=with_groups(times["layer"], names))
-        marked = None if marked is None else marked.grouped(names)
+        marked = None if marked is None else marked.group_by(names)
     if marked is None:
         table, sampled = _without_small_places(unprofiled(times, steps, recording)), None
     else:
@@ -228,11 +229,13 @@ def hides_work(recording: Recording, kernel_times: pd.DataFrame) -> bool:
         return True
     on_cpu = (recording.meta.get("device") or {}).get("kind") == "cpu"
     return (
-        on_cpu and bool(recording.meta.get("frameworks")) and not recorded_by_framework(recording)
+        on_cpu
+        and bool(recording.meta.get("frameworks"))
+        and not is_recorded_by_framework(recording)
     )
 
 
-def recorded_by_framework(recording: Recording) -> bool:
+def is_recorded_by_framework(recording: Recording) -> bool:
     """Whether the kernels come from the own profiler of a framework other than PyTorch."""
     sources = pc.unique(recording.arrow("kernels", ["source"])["source"]).to_pylist()
     return bool({"jax", "tensorflow"}.intersection(sources))
@@ -347,7 +350,7 @@ def without_profiler(
     )
 
 
-def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Marked | None:
+def find_marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Marked | None:
     """The marked steps of a recording, without visits that are set aside; None if a batch size was
     not marked.
     """
@@ -387,7 +390,10 @@ def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Ma
             for size in np.unique(batch)
         },
         statistic,
-        {int(size): frozenset(of) for size, of in steps[profiled].groupby("batch")["round"]},
+        {
+            int(size): frozenset(rounds)
+            for size, rounds in steps[profiled].groupby("batch")["round"]
+        },
     )
 
 

@@ -60,7 +60,7 @@ def pointwise_runs(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
         .groupby("run")
         .agg(
             device=("device", "first"),
-            what=("op", _joined),
+            what=("op", _join),
             kernels=("op", "size"),
             ms=("duration_ns", "sum"),
             least_ms=("duration_ns", "min"),
@@ -82,6 +82,6 @@ def _is_pointwise(name: str) -> bool:
     return own and _FUSED.search(name) is None
 
 
-def _joined(names: pd.Series) -> str:
+def _join(names: pd.Series) -> str:
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -49,7 +49,7 @@ _PART = re.compile(r"(?<![^.])\d+(?![^.])")
 _BLOCK = re.compile(r"(?<![^.])\d+(?=\.)")  # with parts behind it
 
 
-def repeated_layers(
+def find_repeated_layers(
     kernel_times: pd.DataFrame,
     operators: pa.Table,
     classes: Mapping[str, str],
@@ -77,7 +77,7 @@ def repeated_layers(
         calls = named.groupby(columns, dropna=False)["calls"].sum()
         for (layer, *kernel), count in calls.items():
             if layer in work:
-                what = (None if pd.isna(value) else _unnumbered(value) for value in kernel)
+                what = (None if pd.isna(value) else _strip_numbers(value) for value in kernel)
                 work[layer][tuple(what)] += int(count)
     alike: dict[tuple[Pattern, str | None, frozenset[Any]], list[str]] = {}
     patterns: Counter[Pattern] = Counter()
@@ -102,7 +102,7 @@ def repeated_layers(
     return groups
 
 
-def _unnumbered(value: Any) -> Any:
+def _strip_numbers(value: Any) -> Any:
     """An entry of a kernel, without the number that XLA gives each instruction of a program."""
     return _INSTRUCTION.sub("", value) if isinstance(value, str) else value
 

@@ -135,13 +135,13 @@ def slow_steps(recording: Recording, steps: pd.DataFrame) -> tuple[SlowSteps, ..
     steps = used_steps(steps)
     steps = steps.assign(input_ns=steps["step"].map(inputs) if len(inputs) else np.nan)
     tables = [rows for _, rows in steps.groupby("batch", dropna=False)]
-    timed = [_timed(rows) for rows in tables]
+    timed = [_take_timed(rows) for rows in tables]
     patterns = find_patterns({place: _times_of(rows) for place, rows in enumerate(timed)})
     found = (_of_batch(rows, timed[place], patterns[place]) for place, rows in enumerate(tables))
     return tuple(slow for slow in found if slow is not None)
 
 
-def _timed(steps: pd.DataFrame) -> pd.DataFrame:
+def _take_timed(steps: pd.DataFrame) -> pd.DataFrame:
     """The steps of one batch size that ran unprofiled, else the profiled ones, in their order."""
     profiled = steps["profiled"].astype(bool)
     return (steps if profiled.all() else steps[~profiled]).sort_values("step")

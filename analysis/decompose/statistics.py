@@ -116,11 +116,11 @@ def replicate(rounds: Sequence[Floats], drawn: Ints, statistic: str = "median") 
         padded[i, : len(values)] = values
     drawn_values = padded[drawn].reshape(len(drawn), -1)
     if not all(map(len, rounds)):
-        drawn_values = filled(drawn_values, STATISTICS[statistic](np.concatenate(rounds)))
+        drawn_values = fill_gaps(drawn_values, STATISTICS[statistic](np.concatenate(rounds)))
     return np.asarray(STATISTICS[statistic](drawn_values, axis=1))
 
 
-def filled(drawn: Floats, value: Any) -> Floats:
+def fill_gaps(drawn: Floats, value: Any) -> Floats:
     """Values of replicates, shape (replicates, values, ...), changed in place: one without any gets
     that of all.
     """
@@ -257,7 +257,7 @@ _MOST_PRIOR = (
 _LEAST_OF_USUAL = 1e-4  # of the usual variance; rows below it are alike by chance
 
 
-def moderated(
+def moderate(
     estimates: Sequence[Estimate], rounds: Sequence[float], sizes: Sequence[float]
 ) -> list[Estimate]:
     """Estimates of many rows, whose relative spreads tell each other what is usual.
@@ -358,18 +358,18 @@ def share_estimate(logs: Floats, pooled: tuple[float, float], *, alone: bool = F
     freedom = pooled[1] if has_spread else 0.0
     log = block_estimate(float(np.mean(logs)), error, freedom, 1.0)
     if freedom < 1:
-        return Estimate(saved_share(log.value), -np.inf, np.inf, 1.0)
-    return Estimate(saved_share(log.value), saved_share(log.high), saved_share(log.low), log.p)
+        return Estimate(share_saved(log.value), -np.inf, np.inf, 1.0)
+    return Estimate(share_saved(log.value), share_saved(log.high), share_saved(log.low), log.p)
 
 
-def saved_share(log: float) -> float:
+def share_saved(log: float) -> float:
     """The share of a time that is saved, from the logarithm of its ratio; -inf where that is beyond
     all numbers.
     """
     return 1 - float(np.exp(log)) if log < LARGEST_LOG else -np.inf
 
 
-def pooled_variance(groups: Sequence[Floats]) -> tuple[float, float]:
+def pool_variance(groups: Sequence[Floats]) -> tuple[float, float]:
     """Variance inside groups, and its degrees of freedom; (0, 0) if no group has two values."""
     freedom = sum(len(group) - 1 for group in groups)
     squares = sum(float(np.var(group)) * len(group) for group in groups)

@@ -48,7 +48,7 @@ from .statistics import (
     effective_rounds,
     estimate,
     holm,
-    moderated,
+    moderate,
     round_counts,
     spread_of,
     time_estimate,
@@ -92,9 +92,9 @@ class Key:
     @property
     def label(self) -> str:
         """Layer and phase of kernels, also of idle time that has a place; else the kind."""
-        return self.labelled()
+        return self.label_with()
 
-    def labelled(self, layer_class: str | None = None) -> str:
+    def label_with(self, layer_class: str | None = None) -> str:
         """The label with the class of the layer, e.g. `2 (Conv2d) forward`."""
         work = work_label(self.layer, self.phase, layer_class)
         if self.kind == IDLE and (self.layer, self.phase) == (None, INPUT):
@@ -163,10 +163,10 @@ class Share:
     label: str = field(init=False)  # name of the term
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "label", self.key.labelled(self.layer_class))
+        object.__setattr__(self, "label", self.key.label_with(self.layer_class))
 
 
-def tested(shares: Iterable[Share]) -> list[Share]:
+def test_family(shares: Iterable[Share]) -> list[Share]:
     """Test the shares as one family (Holm)."""
     listed = list(shares)
     adjusted = holm([share.value.p for share in listed])
@@ -223,7 +223,7 @@ class Terms:
             for i, key in enumerate(self.keys)
         ]
         if curve is None or curve.profiled or curve.statistic == MODELLED:
-            return tested(shares)
+            return test_family(shares)
         rounds = min(rounds, curve.rounds_behind(functional))
         timed = coefficients(functional, curve.conditions)
         pace_ms, paces = _sum_of(curve if self.of_all_steps else curve.paces, functional, timed)
@@ -237,7 +237,7 @@ class Terms:
         if curve.pace is not None and abs(time_ms - pace_ms) > RELATIVE_ROUNDING * scale:
             slow = estimate(time_ms - pace_ms, times - paces, rounds, scale, of_mean=True)
             shares.append(Share(_SLOW_KEY, slow))
-        return tested(shares)
+        return test_family(shares)
 
     def sum(self, functional: Functional, wanted: Callable[[Key], bool] | None = None) -> Estimate:
         """Sum of the contributions of some terms, by default all, to a functional."""
@@ -249,33 +249,33 @@ class Terms:
         replicates = np.einsum("b,rbt->r", weights, self.replicates_ms[:, :, chosen])
         return estimate(value, replicates, self._rounds(functional), self._scale(weights))
 
-    def weighted(
+    def sum_weighted(
         self, functional: Functional, key: Key, weights: Mapping[Condition, float]
     ) -> Estimate:
         """A sum of the times of one term, with weights by condition; the rounds are those of the
         functional.
         """
         if (terms := self.behind(functional)) is not self:
-            return terms.weighted(functional, key, weights)
+            return terms.sum_weighted(functional, key, weights)
         listed = np.array([weights.get(condition, 0.0) for condition in self.conditions])
         scale = self._scale(coefficients(functional, self.conditions))
         return self._estimate(functional, listed, self.keys.index(key), scale)
 
-    def moderated(self, functional: Functional) -> list[Estimate]:
+    def moderate(self, functional: Functional) -> list[Estimate]:
         """The contribution of each term, with an interval that allows for the usual spread of all
-        terms, see `statistics.moderated`.
+        terms, see `statistics.moderate`.
         """
         if (terms := self.behind(functional)) is not self:
-            return terms.moderated(functional)
+            return terms.moderate(functional)
         weights = coefficients(functional, self.conditions)
         scale, columns = self._scale(weights), range(len(self.keys))
-        return moderated(
+        return moderate(
             [self._estimate(functional, weights, column, scale) for column in columns],
             [self._rounds(functional, self.values_ms[:, column]) for column in columns],
             [float(np.linalg.norm(weights * self.values_ms[:, column])) for column in columns],
         )
 
-    def grouped(self, group: Callable[[Key], Key]) -> Terms:
+    def group_by(self, group: Callable[[Key], Key]) -> Terms:
         """Add up the terms by another key, a function of the present one."""
         groups = [group(key) for key in self.keys]
         keys = tuple(dict.fromkeys(groups))
@@ -287,7 +287,7 @@ class Terms:
             keys=keys,
             values_ms=self.values_ms @ member,
             replicates_ms=self.replicates_ms @ member,
-            focused=tuple(of_key.grouped(group) for of_key in self.focused),
+            focused=tuple(of_key.group_by(group) for of_key in self.focused),
         )
 
     def curve(self, steps: pd.DataFrame, by: str = "batch") -> Curve:
@@ -352,7 +352,7 @@ def estimate_terms(
     timed = steps[~steps["profiled"].astype(bool)]
     takes_all = timed.empty or (OF_ALL_STEPS in kernel_times and kernel_times[OF_ALL_STEPS].any())
     taken = None if takes_all else statistic
-    keys, samples = sampled or _profiled_samples(kernel_times, steps, by)
+    keys, samples = sampled or _take_samples(kernel_times, steps, by)
     shared = shared_rounds(steps if timed.empty else timed, by)
     focused = tuple(
         terms_of(keys, of_focus, rounds, taken)
@@ -368,7 +368,7 @@ def estimate_terms(
     )
 
 
-def _profiled_samples(
+def _take_samples(
     kernel_times: pd.DataFrame, steps: pd.DataFrame, by: str
 ) -> tuple[list[Key], dict[Condition, Samples]]:
     """Keys of the terms, and their times in the profiled steps of each condition."""

@@ -1,133 +1,229 @@
-"""Answers: for each anomaly and the fixed cost of a step, the experiments on its causes, and what
-to do.
+"""Last stage of a diagnosis: for each anomaly and the fixed cost of a step, the experiments on its
+causes, and what to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
-from ...profiling.recording.axis import Axis, axis_of
-from ...profiling.recording.experiments import Stage
+from ...profiling.recording.axis import Axis
+from ...profiling.recording.experiments import FactorFacts, Stage
 from ...profiling.recording.store import Recording
-from ..causes.context import weights_of
-from ..decompose.terms import KERNELS
+from ..causes import Anomaly, CauseTotal, Intervention
+from ..causes.context import Recorded, weights_of
+from ..decompose.curve import Curve
+from ..decompose.statistics import Estimate
+from ..decompose.terms import Share
 from ..verdicts.outcome import Outcome
-from ..verdicts.proof import about, decisive, isolated_of, reproduces
+from ..verdicts.proof import about, decisive, find_isolated, reproduces
 from ..verdicts.rule import LEAST_SAVING, LEAST_TERM_SAVING
-from ..verdicts.shape import shape
-from .explanation import THE_STEP, Explanation, Remedy, TermEvidence
-from .remedies import find_remedies, naming
-from .result import Diagnosis
+from ..verdicts.savings import Saving
+from ..verdicts.shape import Shape, shape
+from .estimate import Estimates
+from .explanation import (
+    THE_STEP,
+    Explanation,
+    Remedy,
+    TermEvidence,
+    find_intervention,
+    find_leading,
+)
+from .remedies import Remedies, find_remedies, insert_names
+
+_FRESH = (Stage.CONFIRM, Stage.REMEDY)
 
 
-def answered(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
-    """The diagnosis of a recording with the plan of remedies, and its explanations with their
-    answers, from the outcomes in it.
-    """
-    weights = weights_of(diagnosis.recorded.operands) if diagnosis.recorded else ()
-    diagnosis = replace(diagnosis, remedies=find_remedies(diagnosis.outcomes, weights))
-    has_grid = any(outcome.experiment.stage == Stage.GRID for outcome in diagnosis.outcomes)
-    rows = recording.frame("experiments") if has_grid else pd.DataFrame()
-    axis = axis_of(recording.meta)
+@dataclass(frozen=True)
+class Grounds:
+    """What all answers of a diagnosis rest on."""
 
-    def answer(explanation: Explanation) -> Explanation:
-        evidence = tuple(_evidence(explanation, diagnosis.outcomes, rows, axis))
-        explanation = replace(explanation, axis=axis, evidence=evidence, remedy=None)
-        if explanation.leading is None:
-            return explanation
-        return replace(explanation, remedy=_remedy(explanation, evidence, diagnosis))
+    outcomes: Sequence[Outcome]
+    remedies: Remedies
+    curve: Curve
+    axis: Axis
+    weights: tuple[str, ...]  # parameters that the products of a step multiply by
+    trains: bool  # whether a step has a backward pass
+    grids: pd.DataFrame  # runs of experiments, where one was on a finer grid; else empty
 
-    return replace(
-        diagnosis,
-        recording=recording,
-        explanations=tuple(map(answer, diagnosis.explanations)),
-        fixed_cost=answer(diagnosis.fixed_cost) if diagnosis.fixed_cost else None,
+    @classmethod
+    def of(
+        cls,
+        outcomes: Sequence[Outcome],
+        recorded: Recorded,
+        estimates: Estimates,
+        recording: Recording | None,
+    ) -> Grounds:
+        """The grounds of a diagnosis with these outcomes."""
+        curve, terms = estimates
+        weights = weights_of(recorded.operands)
+        has_grid = any(outcome.experiment.stage == Stage.GRID for outcome in outcomes)
+        return cls(
+            outcomes,
+            find_remedies(outcomes, weights),
+            curve,
+            recorded.axis,
+            weights,
+            terms is not None and any(key.phase == "backward" for key in terms.keys),
+            recording.frame("experiments") if recording and has_grid else pd.DataFrame(),
+        )
+
+
+def answer(anomaly: Anomaly, causes: tuple[CauseTotal, ...], grounds: Grounds) -> Explanation:
+    """The answer on an anomaly, from its causes and the experiments on it."""
+    evidence = tuple(_list_evidence(anomaly, grounds))
+    leading = find_leading(anomaly.value, causes)
+    remedy = None
+    if leading is not None:
+        remedy = find_remedy(anomaly, find_intervention(leading), evidence, grounds)
+    return Explanation(
+        functional=anomaly.functional,
+        value=anomaly.value,
+        terms=anomaly.terms,
+        also=anomaly.also,
+        causes=causes,
+        axis=grounds.axis,
+        evidence=evidence,
+        remedy=remedy,
     )
 
 
-def _evidence(
-    explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.DataFrame, axis: Axis
-) -> Iterable[TermEvidence]:
+def _list_evidence(anomaly: Anomaly, grounds: Grounds) -> Iterator[TermEvidence]:
     """The experiments on each term, the largest first, then those on complete steps."""
-    shares = sorted(explanation.shares, key=lambda share: -abs(share.value.value))
-    for share in (*(share for share in shares if share.key.kind == KERNELS), None):
-        tests = about(outcomes, explanation.functional, share)
-        if not tests:
-            continue
-        alone = isolated_of(tests) or next(test for test in tests if test.factor is None)
-        grids = [
-            test
-            for test in tests
-            if test.factor is None and test.experiment.stage == Stage.GRID and test.value
-        ]
-        grid = grids[-1] if grids else None
-        yield TermEvidence(
-            THE_STEP if share is None else share.label,
-            None if share is None else share.value,
-            alone,
-            None if share is None else reproduces(tests, share),
-            None
-            if grid is None
-            else shape(grid, rows[rows["experiment"] == grid.experiment.number], axis),
-            tuple(sorted(decisive(tests).values(), key=_by_verdict)),
-        )
+    for share in sorted(anomaly.shares, key=lambda share: -abs(share.value.value)):
+        tests = about(grounds.outcomes, anomaly.functional, share)
+        if tests:
+            yield _collect_evidence(share, tests, grounds)
+    tests = about(grounds.outcomes, anomaly.functional, None)
+    if tests:
+        yield _collect_evidence(None, tests, grounds)
+
+
+def _collect_evidence(
+    share: Share | None, tests: Sequence[Outcome], grounds: Grounds
+) -> TermEvidence:
+    """The experiments on one term; on complete steps without one."""
+    unmodified = [test for test in tests if test.factor is None]
+    return TermEvidence(
+        THE_STEP if share is None else share.label,
+        None if share is None else share.value,
+        find_isolated(tests) or unmodified[0],
+        None if share is None else reproduces(tests, share),
+        _find_shape(unmodified, grounds),
+        tuple(sorted(decisive(tests).values(), key=_by_verdict)),
+    )
+
+
+def _find_shape(unmodified: Sequence[Outcome], grounds: Grounds) -> Shape | None:
+    """The shape of the curve on the last finer grid; None if none was measured."""
+    for test in reversed(unmodified):
+        if test.experiment.stage == Stage.GRID and test.value and len(grounds.grids):
+            rows = grounds.grids[grounds.grids["experiment"] == test.experiment.number]
+            return shape(test, rows, grounds.axis)
+    return None
 
 
 def _by_verdict(outcome: Outcome) -> tuple[int, float]:
     return outcome.verdict.rank, -(outcome.taken.value if outcome.taken else 0.0)
 
 
-def _remedy(
-    explanation: Explanation, evidence: Sequence[TermEvidence], diagnosis: Diagnosis
+class _Gain(NamedTuple):
+    """What a change saves where it counts, and what it must save at least to be worth a word."""
+
+    share: Estimate
+    least: float
+    whole_ms: float
+    of_step: bool
+
+    @property
+    def size(self) -> tuple[bool, float]:
+        """A gain of the complete step counts more than any of a term; else what is saved, ms."""
+        return self.of_step, self.share.value * self.whole_ms
+
+
+def find_remedy(
+    anomaly: Anomaly,
+    tests: Intervention | None,
+    evidence: Sequence[TermEvidence],
+    grounds: Grounds,
 ) -> Remedy | None:
     """What helped most: on complete steps if that was measured, in any experiment, else on the
     largest term.
+
+    `tests` is the experiment of the cause that leads: on terms only its factors count.
     """
-    weights = {case.share.label: case.operands(case.after).weights for case in explanation.cases}
-    weights[THE_STEP] = weights_of(diagnosis.recorded.operands) if diagnosis.recorded else ()
-    of_step = {saving.factor: saving for saving in diagnosis.remedies.savings if saving.fresh}
-    trains = diagnosis.terms is not None and any(
-        key.phase == "backward" for key in diagnosis.terms.keys
-    )
-    candidates: list[tuple[bool, float, Remedy]] = []
-    for term, outcome in (
-        (term_evidence, outcome) for term_evidence in evidence for outcome in term_evidence.factors
-    ):
-        factor, facts, at, where = outcome.factor, outcome.facts, outcome.gain_index, term.label
-        on_fresh_rounds = outcome.gains and outcome.experiment.stage in (
-            Stage.CONFIRM,
-            Stage.REMEDY,
-        )
-        if not on_fresh_rounds or factor is None or facts is None or facts.remedy is None:
-            continue
-        step = of_step.get(factor)
-        tests = explanation.intervention
-        if step is None and tests and factor not in (*tests.term, *tests.step):
-            continue
-        gain, batch, whole_ms = outcome.gains[at], outcome.batches[at], outcome.times_ms[at]
-        judged, least = gain, LEAST_TERM_SAVING
-        if (step_gain := dict(step.gains).get(batch) if step else None) is not None:
-            judged, least, whole_ms = step_gain, LEAST_SAVING, diagnosis.curve.at(batch).time_ms
+    on_steps = {saving.factor: saving for saving in grounds.remedies.savings if saving.fresh}
+    candidates: list[tuple[tuple[bool, float], Remedy]] = []
+    for term in evidence:
+        for outcome in term.factors:
+            factor, facts = outcome.factor, outcome.facts
+            if factor is None or facts is None or facts.remedy is None:
+                continue
+            if not outcome.gains or outcome.experiment.stage not in _FRESH:
+                continue
+            saving = on_steps.get(factor)
+            if saving is None and tests and factor not in (*tests.term, *tests.step):
+                continue
+            gain = _find_gain(outcome, saving, grounds.curve)
+            if gain is not None:
+                remedy = _describe_remedy(anomaly, term, outcome, facts, saving, grounds)
+                candidates.append((gain.size, remedy))
+    return max(candidates, key=lambda item: item[0])[1] if candidates else None
+
+
+def _find_gain(outcome: Outcome, saving: Saving | None, curve: Curve) -> _Gain | None:
+    """The gain of a change by which it is advised; None if it is not proven, or too small."""
+    at = outcome.gain_index
+    batch, gain = outcome.batches[at], outcome.gains[at]
+    counts = _Gain(gain, LEAST_TERM_SAVING, outcome.times_ms[at].value, of_step=False)
+    step_gain = _gain_at(saving, batch)
+    if saving is not None and step_gain is not None:
         # What the table of savings calls undecided is no advice either.
-        unproven = step is not None and step_gain is not None and batch not in step.proven
-        if unproven or judged.low <= 0 or judged.value < least:
-            continue
-        remedy = Remedy(
-            factor=factor,
-            where=where,
-            what=facts.remedy.format(where=where),
-            how=naming(
-                (facts.how_training if trains else None) or facts.how, weights.get(where, ())
-            ),
-            batch=batch,
-            term_gain=None if term.share is None else gain,
-            step_gain=step_gain,
-            step_gains=step.gains if step else (),
-            changed_results=outcome.changed_results or (step.changed_results if step else None),
-        )
-        # A gain of the complete step counts more than any of a term; else what is saved, in ms.
-        candidates.append((step_gain is not None, judged.value * whole_ms.value, remedy))
-    return max(candidates, key=lambda item: item[:2])[2] if candidates else None
+        if batch not in saving.proven:
+            return None
+        counts = _Gain(step_gain, LEAST_SAVING, curve.at(batch).time_ms.value, of_step=True)
+    return counts if counts.share.low > 0 and counts.share.value >= counts.least else None
+
+
+def _gain_at(saving: Saving | None, batch: int) -> Estimate | None:
+    """The share of a complete step saved at a batch size; None if it was not measured."""
+    return None if saving is None else dict(saving.gains).get(batch)
+
+
+def _describe_remedy(
+    anomaly: Anomaly,
+    term: TermEvidence,
+    outcome: Outcome,
+    facts: FactorFacts,
+    saving: Saving | None,
+    grounds: Grounds,
+) -> Remedy:
+    """The change of an outcome as something to do."""
+    at, where = outcome.gain_index, term.label
+    batch = outcome.batches[at]
+    how = facts.how_training if grounds.trains else None
+    changed = saving.changed_results if saving else None
+    return Remedy(
+        factor=str(outcome.factor),
+        where=where,
+        what=(facts.remedy or "").format(where=where),
+        how=insert_names(how or facts.how, _weights_in(anomaly, where, grounds)),
+        batch=batch,
+        term_gain=None if term.share is None else outcome.gains[at],
+        step_gain=_gain_at(saving, batch),
+        step_gains=saving.gains if saving else (),
+        changed_results=outcome.changed_results or changed,
+    )
+
+
+def _weights_in(anomaly: Anomaly, where: str, grounds: Grounds) -> tuple[str, ...]:
+    """The parameters that the products of a term, or of the step, multiply by."""
+    if where == THE_STEP:
+        return grounds.weights
+    for case in anomaly.cases:
+        if case.share.label == where:
+            return case.operands(case.after).weights
+    return ()

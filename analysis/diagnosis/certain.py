@@ -8,14 +8,13 @@ layer that is sure. A part is worth a word from 2 % of the step on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from ..causes.case import Case
 from ..causes.work import asks_for_more, weigh_more_work
 from ..decompose.curve import MODELLED, Curve
-from ..decompose.findings import Finding
 from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, MATERIAL, Estimate, holm
 from ..decompose.terms import KERNELS, Key, Share, Terms
@@ -46,54 +45,44 @@ class CertainPart:
 
 
 def find_certain(
-    curve: Curve,
-    terms: Terms,
-    findings: Sequence[Finding],
-    cases_of: Callable[[Functional], Sequence[Case]],
+    curve: Curve, terms: Terms | None, tested: Mapping[Functional, Sequence[Case]]
 ) -> tuple[CertainPart, ...]:
     """The certain parts of a recording, the largest first, each at the size where it is worst.
 
-    `cases_of` gives the terms of a functional with what is recorded of them.
+    `tested` has the terms of every functional that was tested, with what is recorded of them.
     """
-    if curve.statistic == MODELLED:
+    if terms is None or curve.statistic == MODELLED:
         return ()
-    split = [finding.tested for finding in findings if terms.covers(finding.tested)]
-    cases = {functional: cases_of(functional) for functional in split}
-    parts = [
-        *(part for functional in split for part in _from_shapes(curve, functional, cases)),
-        *_tested(curve, terms, cases),
-    ]
+    parts = [*_count_work(curve, tested), *_test_layers(curve, terms, tested)]
     worst: dict[str | None, CertainPart] = {}
     for part in sorted(parts, key=lambda part: (part.from_shapes is None, -part.step_share)):
         worst.setdefault(part.label, part)
     return tuple(sorted(worst.values(), key=lambda part: -part.step_share))
 
 
-def _from_shapes(
-    curve: Curve, functional: Functional, cases: dict[Functional, Sequence[Case]]
-) -> Iterator[CertainPart]:
+def _count_work(curve: Curve, tested: Mapping[Functional, Sequence[Case]]) -> Iterator[CertainPart]:
     """The terms whose operators do more work than in proportion, by their shapes."""
-    for case in cases[functional]:
-        work, claim = case.share.work, weigh_more_work(case)
-        if work is not None and work.value is not None and claim and asks_for_more(case):
-            yield from _material(curve, functional, case.share, work.value, claim.detail)
+    for functional, cases in tested.items():
+        for case in cases:
+            work, claim = case.share.work, weigh_more_work(case)
+            if work is not None and work.value is not None and claim and asks_for_more(case):
+                yield from _material(curve, functional, case.share, work.value, claim.detail)
 
 
-def _tested(
-    curve: Curve, terms: Terms, cases: dict[Functional, Sequence[Case]]
+def _test_layers(
+    curve: Curve, terms: Terms, tested: Mapping[Functional, Sequence[Case]]
 ) -> Iterator[CertainPart]:
     """The layers whose time is more than in proportion, by a test."""
-    layers = terms.grouped(_layer)
-    rows = [
-        (functional, key, value)
-        for functional in cases
-        for key, value in _kernels(layers, functional)
-    ]
+    layers = terms.group_by(_layer)
+    rows = []
+    for functional in tested:
+        for key, value in _kernels(layers, functional):
+            rows.append((functional, key, value))
     adjusted = holm([value.p for _, _, value in rows])
     phases = cache(lambda functional: _kernels(terms, functional))
     for (functional, layer, value), p in zip(rows, adjusted, strict=True):
         if p < _SURE and value.value > 0:
-            share = _inside(phases(functional), layer, value, cases[functional])
+            share = _inside(phases(functional), layer, value, tested[functional])
             yield from _material(curve, functional, share, share.value, p_adjusted=p)
 
 
@@ -104,7 +93,7 @@ def _layer(key: Key) -> Key:
 
 def _kernels(terms: Terms, functional: Functional) -> list[tuple[Key, Estimate]]:
     keys = terms.behind(functional).keys
-    values = zip(keys, terms.moderated(functional), strict=True)
+    values = zip(keys, terms.moderate(functional), strict=True)
     return [(key, value) for key, value in values if key.kind == KERNELS]
 
 

@@ -5,11 +5,14 @@ is.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from ...profiling.recording.store import Recording
 from ..decompose.breakdown import recorded_breakdown
+from ..decompose.curve import Curve
+from ..decompose.findings import Finding, FindingVerdict
 from ..decompose.functionals import Condition
 from ..decompose.idle import explain_idle
 from ..decompose.kernel_times import device_work
@@ -33,31 +36,45 @@ class Difference:
     unit: str  # what the times are of, see `Recording.unit`
 
 
-def largest_difference(
-    recording: Recording, times_ms: dict[Condition, float], terms: Terms | None
-) -> Difference:
-    """The adjacent pair of batch sizes that costs most beyond proportion; else the pair that
-    differs most.
+def find_difference(
+    recording: Recording | None, curve: Curve, terms: Terms | None, findings: Sequence[Finding]
+) -> Difference | None:
+    """The largest difference between adjacent batch sizes, where no test is possible; None if some
+    are, or with a single size.
     """
-
-    def size(pair: tuple[Condition, Condition]) -> tuple[bool, float]:
-        at, to = pair
-        excess = times_ms[to] - to / at * times_ms[at]
-        return excess > 0, excess / times_ms[to] if excess > 0 else abs(times_ms[to] - times_ms[at])
-
-    at, to = max(pairwise(times_ms), key=size)
+    untested = all(finding.verdict == FindingVerdict.UNKNOWN for finding in findings)
+    if recording is None or not untested or len(curve.points) < 2:
+        return None
+    times_ms = {point.condition: point.time_ms.value for point in curve.points}
+    at, to = max(pairwise(times_ms), key=lambda pair: _size(times_ms, pair))
+    change_ms = times_ms[to] - times_ms[at]
     label, label_ms, host, host_ms = None, math.nan, None, math.nan
     if terms is not None and {at, to} <= set(terms.conditions):
-        before, after = (
-            terms.values_ms[terms.conditions.index(condition)] for condition in (at, to)
-        )
-        change = after - before
-        most = int((change * (times_ms[to] - times_ms[at])).argmax())
-        label, label_ms = terms.keys[most].label, float(change[most])
+        index = terms.conditions.index
+        changes_ms = terms.values_ms[index(to)] - terms.values_ms[index(at)]
+        most = int((changes_ms * change_ms).argmax())
+        label, label_ms = terms.keys[most].label, float(changes_ms[most])
         if terms.keys[most].kind == IDLE:
-            breakdown = recorded_breakdown(recording, "layer", to)
-            longest = next(iter(explain_idle(recording, device_work(recording), breakdown)), None)
-            host, host_ms = (longest.reason, longest.time_ms) if longest else (None, math.nan)
+            host, host_ms = _longest_idle(recording, to)
     return Difference(
         at, to, (times_ms[at], times_ms[to]), label, label_ms, host, host_ms, recording.unit
     )
+
+
+def _size(
+    times_ms: Mapping[Condition, float], pair: tuple[Condition, Condition]
+) -> tuple[bool, float]:
+    """What a pair costs beyond proportion; of pairs that cost less, how much they differ."""
+    at, to = pair
+    excess_ms = times_ms[to] - to / at * times_ms[at]
+    if excess_ms > 0:
+        return True, excess_ms / times_ms[to]
+    return False, abs(times_ms[to] - times_ms[at])
+
+
+def _longest_idle(recording: Recording, batch: Condition) -> tuple[str | None, float]:
+    """What the host did for most of the idle time of a batch size, and how long, ms."""
+    breakdown = recorded_breakdown(recording, "layer", batch)
+    for longest in explain_idle(recording, device_work(recording), breakdown):
+        return longest.reason, longest.time_ms
+    return None, math.nan

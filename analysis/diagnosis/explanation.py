@@ -5,17 +5,16 @@ answer, which is what leads, where, what to do, and the experiments behind it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 from ...profiling.recording.axis import Axis
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Intervention, interventions_with
-from ..causes.case import Case
-from ..decompose.functionals import CANCELS, Functional
+from ..causes.case import Anomaly
+from ..decompose.functionals import CANCELS
 from ..decompose.statistics import LEVEL, Estimate
-from ..decompose.terms import Share
 from ..verdicts.outcome import Outcome
 from ..verdicts.shape import Shape
 from ..verdicts.words import Reproduction, Verdict
@@ -86,43 +85,74 @@ class TermEvidence:
     # fresh rounds, else the last; confirmed ones first
     factors: tuple[Outcome, ...]
 
+    def confirms(self, names: Container[str | None]) -> bool:
+        """Whether one of these factors is confirmed."""
+        return any(
+            outcome.factor in names and outcome.verdict == Verdict.CONFIRMED
+            for outcome in self.factors
+        )
+
+
+def is_noise(value: Estimate) -> bool:
+    """Whether an anomaly is smaller than its noise."""
+    return math.isfinite(value.low) and value.p >= LEVEL
+
+
+def find_leading(value: Estimate, causes: Sequence[CauseTotal]) -> CauseTotal | None:
+    """What leads an answer: the largest confirmed cause, else the largest cause; None where both
+    are small, as most cannot be distinguished from 0.
+    """
+    if is_noise(value):
+        return None
+    large = []
+    for total in causes:
+        is_large = abs(total.amount) >= _LEAST_LEADING * abs(value.value)
+        if total.cause != NOT_SIGNIFICANT and total.amount * value.value > 0 and is_large:
+            large.append(total)
+    return max(
+        large,
+        key=lambda total: (total.verdict == Verdict.CONFIRMED, abs(total.amount)),
+        default=None,
+    )
+
+
+def find_intervention(leading: CauseTotal | None) -> Intervention | None:
+    """The experiment of the cause that leads, with the factors that causes share where the
+    recording has evidence of them.
+    """
+    if leading is None:
+        return None
+    evident = set()
+    for term in leading.terms:
+        for claim in (term.claim, *term.rivals):
+            if claim is not None:
+                evident.add(claim.cause)
+    return interventions_with(evident).get(leading.cause)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation(Drawn):
-    """A functional split into terms and causes, both of which add up to its value; of an anomaly
-    and of the fixed cost of a step also the answer, of which `render` makes words.
+class Explanation(Drawn, Anomaly):
+    """An anomaly with its causes, which add up to its value as its terms do; of an anomaly of the
+    curve and of the fixed cost of a step also the answer, of which `render` makes words.
     """
 
-    functional: Functional
-    value: Estimate
-    # its terms with what the causes claim of each, the largest first, idle and profiling overhead
-    # last
-    cases: tuple[Case, ...] = field(default=(), repr=False, compare=False)
     # what experiments confirm and the recording suggests, see `causes.attribute`
     causes: tuple[CauseTotal, ...] = ()
-    also: tuple[str, ...] = ()  # labels of other findings from the same term at the same batch size
     axis: Axis = field(default_factory=Axis)
     # experiments by term, the largest first; None of a functional that no answer is about
     evidence: tuple[TermEvidence, ...] | None = None
     remedy: Remedy | None = None  # the remedy with the largest gain; None if no remedy was measured
 
     @property
-    def shares(self) -> tuple[Share, ...]:
-        """The contribution of each term."""
-        return tuple(case.share for case in self.cases)
-
-    @property
     def noise(self) -> bool:
         """Whether it is smaller than its noise."""
-        return math.isfinite(self.value.low) and self.value.p >= LEVEL
+        return is_noise(self.value)
 
     @property
     def cancels(self) -> bool:
         """Whether a part is so much larger than the whole that shares of it say nothing."""
-        parts = (
-            *(share.value.value for share in self.shares),
-            *(total.amount for total in self.causes),
-        )
+        parts = [share.value.value for share in self.shares]
+        parts += [total.amount for total in self.causes]
         return max(map(abs, parts), default=0.0) > CANCELS * abs(self.value.value)
 
     @property
@@ -149,21 +179,8 @@ class Explanation(Drawn):
 
     @cached_property
     def leading(self) -> CauseTotal | None:
-        """What leads the answer: the largest confirmed cause, else the largest cause; None where
-        both are small, as most cannot be distinguished from 0.
-        """
-        large = [
-            total
-            for total in self.causes
-            if total.cause != NOT_SIGNIFICANT
-            and total.amount * self.value.value > 0
-            and abs(total.amount) >= _LEAST_LEADING * abs(self.value.value)
-        ]
-        return max(
-            () if self.noise else large,
-            key=lambda total: (total.verdict == Verdict.CONFIRMED, abs(total.amount)),
-            default=None,
-        )
+        """What leads the answer, see `find_leading`."""
+        return find_leading(self.value, self.causes)
 
     @property
     def cause(self) -> str | None:
@@ -209,15 +226,13 @@ class Explanation(Drawn):
         """
         if self.intervention is None:
             return None
-        of_place = ((self.where, self.intervention.term), (THE_STEP, self.intervention.step))
-        tested = (
-            outcome
-            for label, names in of_place
-            for of_term in self.evidence or ()
-            for outcome in of_term.factors
-            if of_term.label == label and outcome.factor in names and outcome.taken
-        )
-        return next(tested, None)
+        places = ((self.where, self.intervention.term), (THE_STEP, self.intervention.step))
+        for label, names in places:
+            for of_term in self.evidence or ():
+                for outcome in of_term.factors if of_term.label == label else ():
+                    if outcome.factor in names and outcome.taken:
+                        return outcome
+        return None
 
     @property
     def taken(self) -> Estimate | None:
@@ -226,27 +241,16 @@ class Explanation(Drawn):
 
     @cached_property
     def intervention(self) -> Intervention | None:
-        """The experiment of the cause that leads, with the factors that causes share where the
-        recording has evidence of them.
-        """
-        if self.leading is None:
-            return None
-        claims = (claim for term in self.leading.terms for claim in (term.claim, *term.rivals))
-        evident = {claim.cause for claim in claims if claim}
-        return interventions_with(evident).get(self.leading.cause)
+        """The experiment of the cause that leads, see `find_intervention`."""
+        return find_intervention(self.leading)
 
     @cached_property
     def _confirmed_alone(self) -> str | None:
         """Label of the largest term that confirms the leading cause alone; None without one."""
         names = self.intervention.term if self.intervention else ()
-        confirmed = {
-            of_term.label
-            for of_term in self.evidence or ()
-            if of_term.share is not None
-            and any(
-                outcome.factor in names and outcome.verdict == Verdict.CONFIRMED
-                for outcome in of_term.factors
-            )
-        }
+        confirmed = set()
+        for of_term in self.evidence or ():
+            if of_term.share is not None and of_term.confirms(names):
+                confirmed.add(of_term.label)
         terms = self.leading.terms if self.leading else ()
         return next((term.label for term in terms if term.label in confirmed), None)

@@ -94,7 +94,7 @@ def _command(recording: Recording, diagnosis: Diagnosis, answer: Explanation) ->
     share = next(
         share_of_term for share_of_term in answer.shares if share_of_term.label == answer.where
     )
-    groups = group_of(diagnosis.recorded.groups if diagnosis.recorded else {})
+    groups = group_of(diagnosis.recorded.groups)
     columns = ["layer", "phase", "op", "batch", "arguments", "duration_ns"]
     rows = [
         row

@@ -14,9 +14,8 @@ do not depend on the batch size nearly cancel, unless an algorithm changes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +30,7 @@ from ..cost_model.problems import product_kinds
 from ..decompose.curve import MODELLED, Curve, Point
 from ..decompose.statistics import REPLICATES, estimate
 from ..decompose.terms import IDLE, KERNELS, Key, Terms
-from .result import Diagnosis
-from .split import diagnose_curve
+from .estimate import Estimates
 
 # Replicates are draws of the error itself, not of a mean over rounds: like a mean over very many
 # rounds.
@@ -43,14 +41,12 @@ _SEED = 3
 # distribution, like variation between few GPUs.
 _HOST_SPREAD, _HOSTS = 0.28, 2
 HOST = "host"
-# Sentences on changes of algorithm: their number, and the least share of the step that one costs.
-_SENTENCES, _WORTH_SAYING = 3, 0.005
+# Changes of algorithm: their number, and the least share of the step that one costs.
+_SWITCHES, _WORTH_SAYING = 3, 0.005
 
 
-def diagnose_modelled(
-    kernel_times: pd.DataFrame, recorded: Recorded, meta: Mapping[str, Any], axis: str = "log2"
-) -> Diagnosis:
-    """Find and explain the anomalies of a modelled recording; the times have a row per kernel:
+def estimate_modelled(recorded: Recorded, meta: Mapping[str, Any]) -> Estimates:
+    """Estimate T and its terms from a modelled recording; the times have a row per kernel:
     `KERNEL_IDENTITY`, `start_ns`.
 
     CurvescopeError: the recording does not say of which GPU and library it is.
@@ -61,29 +57,35 @@ def diagnose_modelled(
             "The recording is modelled, and its recording.json does not say of which GPU and "
             "library: make it again with `curvescope diagnose --card`."
         )
-    spreads = load_fitted().spreads_for(
-        get_device(key).architecture, library, meta.get("precision", "fp32")
-    )
-    terms = _terms(kernel_times, spreads)
+    precision = meta.get("precision", "fp32")
+    spreads = load_fitted().spreads_for(get_device(key).architecture, library, precision)
+    terms = _terms(recorded.kernel_times, spreads)
     totals = terms.values_ms.sum(axis=1)
     replicates = terms.replicates_ms.sum(axis=2)
-    points = tuple(
-        Point(batch, estimate(total, replicates[:, i], _ROUNDS, total), None, 1, 1)
-        for i, (batch, total) in enumerate(zip(terms.conditions, totals, strict=True))
+    points = []
+    for i, (batch, total) in enumerate(zip(terms.conditions, totals, strict=True)):
+        time_ms = estimate(total, replicates[:, i], _ROUNDS, total)
+        points.append(Point(batch, time_ms, None, 1, 1))
+    curve = Curve(
+        points=tuple(points), replicates_ms=replicates, rounds=_ROUNDS, statistic=MODELLED
     )
-    recorded = replace(recorded, notes=(*recorded.notes, *_switches(kernel_times)))
-    return diagnose_curve(
-        Curve(points=points, replicates_ms=replicates, rounds=_ROUNDS, statistic=MODELLED),
-        terms,
-        kernel_times,
-        recorded,
-        axis,
-    )
+    return Estimates(curve, terms)
 
 
-def _switches(kernel_times: pd.DataFrame) -> list[str]:
-    """Sentences on the convolutions whose algorithm changes and costs more than its share, the
-    costliest first.
+class Switch(NamedTuple):
+    """A convolution whose algorithm changes between two batch sizes."""
+
+    excess_ms: float  # what the larger size costs beyond its share
+    layer: str
+    kind: str  # forward, backward data or backward weights
+    small: int
+    large: int
+    before: str
+    after: str
+
+
+def find_switches(kernel_times: pd.DataFrame) -> list[Switch]:
+    """The convolutions whose algorithm changes and costs more than its share, the costliest first.
 
     The model's error is larger than most of these, so they are no findings; but they say where to
     measure.
@@ -98,16 +100,9 @@ def _switches(kernel_times: pd.DataFrame) -> list[str]:
         for (small, before, before_ms), (large, after, after_ms) in pairwise(points):
             excess_ms = after_ms - large / small * before_ms
             if before != after and excess_ms > _WORTH_SAYING * step_ms[large]:
-                switches.append(
-                    (excess_ms, layer, kind.replace("_", " "), small, large, before, after)
-                )
-    return [
-        f"Modelled from batch {small} to {large}: {layer} {kind} changes from {before} to {after}, "
-        f"{excess_ms:+.0f} ms over its share. To test it on a card, measure both batch sizes there."
-        for excess_ms, layer, kind, small, large, before, after in sorted(switches, reverse=True)[
-            :_SENTENCES
-        ]
-    ]
+                words = kind.replace("_", " ")
+                switches.append(Switch(excess_ms, layer, words, small, large, before, after))
+    return sorted(switches, reverse=True)[:_SWITCHES]
 
 
 def draw_errors(
@@ -137,7 +132,7 @@ def draw_errors(
     of_size = {kind: generator.normal(size=(REPLICATES, batches)) for kind in dict.fromkeys(kinds)}
     tails: dict[tuple[str, str, int], npt.NDArray[np.float64]] = {}
 
-    def tailed(
+    def draw_tails(
         level: str, name: str, normal: npt.NDArray[np.float64], cases: int
     ) -> npt.NDArray[np.float64]:
         # Student's, by way of its quantiles, as of a spread known from few cases; taken once, for
@@ -149,17 +144,17 @@ def draw_errors(
     factors = np.empty((REPLICATES, batches, len(kinds)))
     for index, (kind, algorithm, shape) in enumerate(zip(kinds, algorithms, shapes, strict=True)):
         if kind == HOST:
-            factors[:, :, index] = _HOST_SPREAD * tailed("gpu", HOST, of_gpu[HOST], _HOSTS)
+            factors[:, :, index] = _HOST_SPREAD * draw_tails("gpu", HOST, of_gpu[HOST], _HOSTS)
             continue
         spread = spreads[kind]
         gpu = "streaming" if kind == "streaming" else "computing"
         alone = generator.normal(size=(REPLICATES, batches))
         rest = np.sqrt(spread.lasting) * of_shape[shape] + np.sqrt(1 - spread.lasting) * alone
         factors[:, :, index] = (
-            spread.gpu * tailed("gpu", gpu, of_gpu[gpu], spread.gpus)
+            spread.gpu * draw_tails("gpu", gpu, of_gpu[gpu], spread.gpus)
             + spread.algorithm
-            * tailed("algorithm", algorithm, of_algorithm[algorithm], spread.gpus)
-            + spread.size * tailed("size", kind, of_size[kind], spread.gpus)
+            * draw_tails("algorithm", algorithm, of_algorithm[algorithm], spread.gpus)
+            + spread.size * draw_tails("size", kind, of_size[kind], spread.gpus)
             + np.interp(ndtr(rest), LEVELS, spread.rest)
         )
     return np.exp(factors)

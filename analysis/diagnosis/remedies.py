@@ -89,7 +89,7 @@ def find_remedies(outcomes: Iterable[Outcome], weights: Sequence[str] = ()) -> R
     step multiply by.
     """
     measured = [
-        replace(saving, facts=replace(saving.facts, how=naming(saving.facts.how, weights)))
+        replace(saving, facts=replace(saving.facts, how=insert_names(saving.facts.how, weights)))
         if saving.facts
         else saving
         for saving in savings(outcomes)
@@ -100,7 +100,7 @@ def find_remedies(outcomes: Iterable[Outcome], weights: Sequence[str] = ()) -> R
     )
 
 
-def naming(how: str | None, weights: Sequence[str]) -> str | None:
+def insert_names(how: str | None, weights: Sequence[str]) -> str | None:
     """Instructions with the names of the parameters, if these are known, in the place of
     `{weights}`.
     """

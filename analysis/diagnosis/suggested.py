@@ -33,7 +33,7 @@ from ..causes.single_profile import (
 )
 from ..decompose.breakdown import Breakdown, recorded_breakdown
 from ..decompose.communication import communication
-from ..decompose.exclusive import layered_exclusive_ns
+from ..decompose.exclusive import share_by_layer_ns
 from ..decompose.host_functions import HostCode, HostFunctions
 from ..decompose.idle import explain_idle, host_spans, long_gaps
 from ..decompose.kernel_times import (
@@ -43,7 +43,7 @@ from ..decompose.kernel_times import (
     of_steps,
     profiled_steps,
 )
-from ..decompose.launches import mean_paced, paced_kernels
+from ..decompose.launches import find_paced_kernels, mean_paced
 from ..decompose.pointwise import pointwise_runs
 from ..decompose.terms import IDLE, is_outside
 from .result import Diagnosis
@@ -108,8 +108,8 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
         busy_ms = sum(row.time_ms for row in breakdown.groups)
         if sum(row.time_ms for row in breakdown.groups if row.label == _NO_OP) > busy_ms / 2:
             breakdown = recorded_breakdown(recording, "kernel")
-    step = profiled_step(recording, breakdown)
-    advised = tuple(_advised(suggestion, facts, step) for suggestion in _suggested(step))
+    step = average_profile(recording, breakdown)
+    advised = tuple(_advise(suggestion, facts, step) for suggestion in _ask_causes(step))
     gaps, families = _longest(step), _families(step.groups, step.on_host)
     command = recording.meta.get("argv") if recording.meta.get("recorder") else None
     return Advice(
@@ -122,7 +122,7 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
     )
 
 
-def suggested_beside(
+def suggest_beside(
     recording: Recording, diagnosis: Diagnosis, facts: Mapping[str, FactorFacts]
 ) -> Advice | None:
     """What the profiled steps of a sweep suggest at its largest batch size, beside the causes that
@@ -142,23 +142,23 @@ def suggested_beside(
     return replace(advice, advised=left) if left else None
 
 
-def suggested_shares(recording: Recording) -> dict[str, float]:
+def suggest_shares(recording: Recording) -> dict[str, float]:
     """The share of a step that each factor of complete steps saves at most, by what one profile
     suggests; empty where nothing was profiled.
     """
     try:
-        step = profiled_step(recording, recorded_breakdown(recording, by_instance=False))
+        step = average_profile(recording, recorded_breakdown(recording, by_instance=False))
     except CurvescopeError:
         return {}
     shares: dict[str, float] = {}
-    for suggestion in _suggested(step) if step.time_ms else ():
+    for suggestion in _ask_causes(step) if step.time_ms else ():
         for factor in suggestion.factors:
             share = suggestion.at_most_ms / step.time_ms
             shares[factor] = max(share, shares.get(factor, 0.0))
     return shares
 
 
-def _suggested(step: ProfiledStep) -> Sequence[Suggestion]:
+def _ask_causes(step: ProfiledStep) -> Sequence[Suggestion]:
     """What causes suggest; without a timed kernel nobody knows what the step waits for."""
     return () if step.groups.empty else suggestions(step)
 
@@ -198,7 +198,7 @@ def is_tried(suggestion: Suggestion, step: ProfiledStep) -> bool:
     return bool(suggestion.factors) and (step.is_torch or (step.is_jax and own))
 
 
-def _advised(
+def _advise(
     suggestion: Suggestion, facts: Mapping[str, FactorFacts], step: ProfiledStep
 ) -> Advised:
     if not step.is_torch and not is_tried(suggestion, step) and suggestion.cause in _WITHOUT_TORCH:
@@ -216,7 +216,7 @@ def _advised(
     )
 
 
-def profiled_step(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
+def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
     """The mean of the steps that a breakdown uses, as causes examine it."""
     work = device_work(recording, copied_bytes=True)
     every = recording.frame("steps")
@@ -243,7 +243,7 @@ def profiled_step(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
             "calls": _calls(recording, used),
         }
         facts["capture_ms"] = _capture_ms(recording, used)
-        paced = paced_kernels(recording, used, hardware_of(recording.meta).sm_count)
+        paced = find_paced_kernels(recording, used, hardware_of(recording.meta).sm_count)
         facts["paced"] = None if paced.empty else mean_paced(paced, count)
     return ProfiledStep(
         time_ms=breakdown.time_ms,
@@ -254,7 +254,7 @@ def profiled_step(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
         hardware=hardware_of(recording.meta),
         groups=groups.reset_index(drop=True),
         copies=_copies(recording, used, count),
-        exposed_ms=_exposed(recording, used, count),
+        exposed_ms=_find_exposed(recording, used, count),
         idle=explain_idle(recording, work, breakdown),
         in_a_row=pointwise_runs(recording, used),
         communication=communication(work, used, breakdown.batch) if len(used) else None,
@@ -414,7 +414,7 @@ def _copies(recording: Recording, used: pd.DataFrame, count: int) -> pd.DataFram
     return (sums / count).reset_index().rename(columns={"memcpy_kind": "kind"})
 
 
-def _exposed(recording: Recording, used: pd.DataFrame, count: int) -> dict[str, float]:
+def _find_exposed(recording: Recording, used: pd.DataFrame, count: int) -> dict[str, float]:
     """Time per step in which nothing but copies from or to the host runs, by their direction."""
     moved = _memory(recording, used)
     shares: dict[str, float] = {}
@@ -440,7 +440,7 @@ def _exposed(recording: Recording, used: pd.DataFrame, count: int) -> dict[str, 
             begins, lengths = (
                 others[name].to_numpy(np.int64)[rows] for name in ("start_ns", "duration_ns")
             )
-            exclusive, _ = layered_exclusive_ns(
+            exclusive, _ = share_by_layer_ns(
                 begins, lengths, is_kind[rows], int(start_ns), int(length_ns)
             )
             total_ns += float(exclusive[is_kind[rows] == 1].sum())

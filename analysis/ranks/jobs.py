@@ -79,7 +79,7 @@ def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
             f"{' '.join(arguments)}: no recording found. Give the folders of the ranks, the folder "
             "above them, or a pattern in quotes, e.g. 's3://bucket/job/rank*/'."
         )
-    if len(paths) == 1 and _is_profile(paths[0]) and (merged := _merged(paths[0])):
+    if len(paths) == 1 and _is_profile(paths[0]) and (merged := _merge(paths[0])):
         return merged, combine([])
     folders = [path for path in paths if not _is_profile(path)]
     opened = dict(zip(folders, open_recordings(folders), strict=True))
@@ -102,7 +102,7 @@ def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
     return [jobs[rank] for rank in sorted(jobs)], combine(bad)
 
 
-def _merged(path: AnyPath) -> list[Job]:
+def _merge(path: AnyPath) -> list[Job]:
     """The jobs of a PyTorch trace that merges several processes; none for other profiles."""
     if not isinstance(path, Path):
         return []

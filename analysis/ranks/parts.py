@@ -17,7 +17,7 @@ import pandas as pd
 from ...profiling.attribution.collectives import collective
 from ...profiling.attribution.range_names import DISTRIBUTED, INPUT_PHASE, PHASE_RANGE
 from ...profiling.measure.clock_alignment import ClockAlignment
-from ..decompose.exclusive import layered_exclusive_ns
+from ..decompose.exclusive import share_by_layer_ns
 from ..decompose.statistics import Floats, Ints
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
 
@@ -50,7 +50,7 @@ class RankTables:
     clock: ClockAlignment = field(default_factory=ClockAlignment)
 
 
-def shared_steps(ranks: Sequence[RankTables], profiled: bool) -> pd.DataFrame:
+def find_common_steps(ranks: Sequence[RankTables], profiled: bool) -> pd.DataFrame:
     """The steps that every rank finished, with `duration_ns_0`, `start_ns_0`, `step_0`,
     `duration_ns_1`, … by rank.
     """
@@ -102,7 +102,7 @@ class _Timeline:
         code[(code == _MOVING) & (self._start[index] < start_ns)] = _AROUND
         _, begun, length = self._inputs[self._inputs[:, 0] == step].T
         inputs = _Rows(np.full(len(begun), -1), np.full(len(begun), _INPUT), begun, begun + length)
-        return _joined(_Rows(index, code, self._start[index], self._end[index]), inputs)
+        return _join(_Rows(index, code, self._start[index], self._end[index]), inputs)
 
     def parts(self, pieces: Sequence[tuple[int, int, _Rows, Floats]]) -> pd.DataFrame:
         """The cut steps as a table; each piece is batch, number of the step, rows, and their
@@ -135,7 +135,7 @@ def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
     timelines = [_Timeline(rank) for rank in ranks]
     pieces: list[list[tuple[int, int, _Rows, Floats]]] = [[] for _ in ranks]
     unmatched = 0
-    for number, step in enumerate(shared_steps(ranks, profiled=True).to_dict("records")):
+    for number, step in enumerate(find_common_steps(ranks, profiled=True).to_dict("records")):
         windows = [(step[f"start_ns_{i}"], step[f"duration_ns_{i}"]) for i in range(len(ranks))]
         of_ranks = [
             timeline.rows(step[f"step_{i}"], windows[i][0]) for i, timeline in enumerate(timelines)
@@ -145,14 +145,12 @@ def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
         for i, (rows, (start, duration)) in enumerate(zip(of_ranks, windows, strict=True)):
             cut = rows if shortest is None else _cut_waiting(rows, shortest)
             length = cut.end_ns - cut.start_ns
-            shares, idle = layered_exclusive_ns(
+            shares, idle = share_by_layer_ns(
                 cut.start_ns, length, _LEVEL_OF_CODE[cut.code], start, duration
             )
             rest = np.array([start])
             idle_row = _Rows(np.array([-1]), np.array([_IDLE]), rest, rest)
-            pieces[i].append(
-                (step["batch"], number, _joined(cut, idle_row), np.append(shares, idle))
-            )
+            pieces[i].append((step["batch"], number, _join(cut, idle_row), np.append(shares, idle)))
     tables = [
         timeline.parts(of_rank)
         for timeline, of_rank in zip(timelines, pieces, strict=True)
@@ -180,10 +178,10 @@ def _cut_waiting(rows: _Rows, shortest_ns: Ints) -> _Rows:
     after = rows.start_ns.copy()
     after[moving] = cut
     waiting = _Rows(rows.index[moving], np.full(len(cut), _WAITING), begun, cut)
-    return _joined(replace(rows, start_ns=after), waiting)
+    return _join(replace(rows, start_ns=after), waiting)
 
 
-def _joined(first: _Rows, second: _Rows) -> _Rows:
+def _join(first: _Rows, second: _Rows) -> _Rows:
     return _Rows(
         np.concatenate([first.index, second.index]),
         np.concatenate([first.code, second.code]),

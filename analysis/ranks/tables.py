@@ -89,7 +89,7 @@ def combine(reductions: Sequence[Reduction]) -> Reduction:
     reduction.
     """
     tables = {
-        name: _summed(sums, [r.tables[name] for r in reductions]) for name, sums in TABLES.items()
+        name: _sum_up(sums, [r.tables[name] for r in reductions]) for name, sums in TABLES.items()
     }
     names = pa.concat_tables([_NAMES.empty_table(), *(r.names for r in reductions)])
     _, first = np.unique(names["id"].to_numpy(), return_index=True)
@@ -102,7 +102,7 @@ def unreadable(path: str, reason: str) -> Reduction:
     return replace(combine([]), unreadable=((path, reason),))
 
 
-def _summed(sums: Sums, pieces: Sequence[pa.Table]) -> pa.Table:
+def _sum_up(sums: Sums, pieces: Sequence[pa.Table]) -> pa.Table:
     columns = [*sums.keys, *sums.added, *sums.least]
     schema = pa.schema([(name, pa.int64()) for name in columns])
     joined = pa.concat_tables([schema.empty_table(), *pieces])

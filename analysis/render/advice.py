@@ -130,7 +130,7 @@ def first_lines(advice: Advice, axis: Axis = SAMPLES) -> list[str]:
     return lines[:_FIRST_LINES] + ([] if apart is None else [apart])
 
 
-def suggested_lines(advice: Advice, axis: Axis) -> list[str]:
+def suggestion_lines(advice: Advice, axis: Axis) -> list[str]:
     """The largest suggestions beside an answer, each on a line; nothing was tried."""
     where = f"at {axis.name} {advice.breakdown.batch}, not tested"
     return [
@@ -285,7 +285,7 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
     batch = advice.breakdown.batch
     sizes = "" if batch is None else f" --batch {batch}"
     commands: list[tuple[str, str]] = []
-    tried = [one for one in advice.advised if is_tried(one.suggestion, advice.step)]
+    tried = [advised for advised in advice.advised if is_tried(advised.suggestion, advice.step)]
     if advice.step.is_jax and advice.command and not tried:
         sentence = "Diagnose measures the program and tries changes on it"
     else:

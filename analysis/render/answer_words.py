@@ -91,9 +91,9 @@ def _of_steps(answer: Explanation, total: CauseTotal) -> str:
     sides = [value for value in values if isinstance(value, float)]
     if sides:
         subject = f"{max(sides):,.0f} {total.cause} a step"
-    of = f"{anomaly_name(answer.functional)} of {_value(answer)}"
+    anomaly = f"{anomaly_name(answer.functional)} of {_value(answer)}"
     return (
-        f"{subject} make{'' if sides else 's'} {number(abs(total.amount), 3)} ms of {of} "
+        f"{subject} make{'' if sides else 's'} {number(abs(total.amount), 3)} ms of {anomaly} "
         f"({how_sure(answer)})."
     )
 
@@ -106,7 +106,7 @@ def _suspicion(answer: Explanation, total: CauseTotal) -> str:
         (term for term in total.terms if term.label == answer.where and term.reason), None
     )
     suspected = suspect.claim.cause if suspect and suspect.claim else None
-    refuted = [cause for cause in _refuted(answer) if cause != suspected]
+    refuted = [cause for cause in _say_refuted(answer) if cause != suspected]
     tail = f"; experiments refute {' and '.join(refuted)}" if refuted else ""
     return f"{tail}{f'; {suspect.reason}' if suspect else ''}"
 
@@ -194,7 +194,7 @@ def how_sure(answer: Explanation) -> str:
     return f"{said}; {reason}" if total.verdict == Verdict.UNDECIDED and reason else said
 
 
-def _refuted(answer: Explanation) -> list[str]:
+def _say_refuted(answer: Explanation) -> list[str]:
     """The causes that experiments on the named term, or on complete steps, refuted, each once."""
     refuted = {
         (factor.experiment.scope, factor.factor)

@@ -24,7 +24,7 @@ from ..verdicts.shape import Shape
 from ..verdicts.words import Reproduction, Verdict
 from . import answer_words
 from .tables import Indented, table
-from .words import hidden_note, interval
+from .words import interval, note_hidden
 
 VERDICT_STYLES = {Verdict.CONFIRMED: "bold green", Verdict.REFUTED: "", Verdict.UNDECIDED: "yellow"}
 _SHOWN_FACTORS = 6
@@ -108,11 +108,12 @@ def _still_open(left: Mapping[str, Any]) -> str:
     """What the rest of the experiments may decide, as a part of a sentence; empty where a recording
     does not say.
     """
-    of, changes = left.get("of", ()), left.get("changes", 0)
-    parts = [f"the causes of {' and '.join(of[:_NAMED_REST])}"] if of else []
-    parts += (
-        [f"what {counted(changes, 'change')} save{'s' if changes == 1 else ''}"] if changes else []
-    )
+    labels, changes = left.get("of", ()), left.get("changes", 0)
+    parts = []
+    if labels:
+        parts.append(f"the causes of {' and '.join(labels[:_NAMED_REST])}")
+    if changes:
+        parts.append(f"what {counted(changes, 'change')} save{'s' if changes == 1 else ''}")
     return f" and may decide {', and '.join(parts)}" if parts else ""
 
 
@@ -199,7 +200,7 @@ def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[R
             Text(f"{mark.strip()} {reason[0].upper()}{reason[1:]}.", "dim")
             for reason, mark in marks.items()
         )
-    yield from hidden_note(len(ran) - len(listed), "further change")
+    yield from note_hidden(len(ran) - len(listed), "further change")
     untested = [factor for factor in evidence.factors if factor.verdict == Verdict.UNTESTED]
     if everything:
         yield from (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -21,7 +22,7 @@ from ..decompose.input_time import WAITING_FOR_INPUT
 from ..decompose.mfu import Mfu
 from ..decompose.terms import IDLE, OVERHEAD, SLOW_STEPS
 from .tables import table
-from .words import SAMPLES, UNITS, share, shortened
+from .words import SAMPLES, UNITS, share, shorten
 
 _NO_OPERATOR = "work outside operators"  # in a sentence
 _NAMED_GROUPS = 3  # the largest groups that a sentence names
@@ -60,7 +61,9 @@ def rate(per_s: float, above: bool) -> str:
     return number(per_s / 1e9, 3) + ABOVE_ROOF * above
 
 
-def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
+def _describe_steps(view: _View) -> str:
+    """Which steps the times are of, and how the work of kernels is known."""
+    breakdown = view.breakdown
     work = "FLOPs of the direct algorithm and compulsory bytes, both from shapes."
     if all(row.flops is None for row in breakdown.rows):
         work = (
@@ -74,18 +77,24 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
         )
     if breakdown.unit != STEP:
         return f"No step is known. {STEPS_KNOWN_BY} {work}"
-    timed = (
-        "every step was profiled, so the time includes an unknown profiling overhead"
-        if breakdown.overhead_ms is None
-        else counted(breakdown.n_timed, "timed step")
-    )
-    left_out = "" if breakdown.overhead_ms is None else " (the faster half)"
-    return (
-        f"{axis.name.capitalize()} {breakdown.batch or 'size unknown'}: {timed}; terms from "
-        f"{breakdown.n_used} of "
-        f"{counted(breakdown.n_profiled, 'profiled step')}{left_out if breakdown.n_used < breakdown.n_profiled else ''}. "  # noqa: E501
-        f"{work}{' ± is half the interquartile range.' if breakdown.n_used > 1 else ''}{f' {breakdown.set_aside}' if breakdown.set_aside else ''}"  # noqa: E501
-    )
+    sentences = [_count_steps(breakdown, view.axis), work]
+    if breakdown.n_used > 1:
+        sentences.append("± is half the interquartile range.")
+    if breakdown.set_aside:
+        sentences.append(breakdown.set_aside)
+    return " ".join(sentences)
+
+
+def _count_steps(breakdown: Breakdown, axis: Axis) -> str:
+    """How many steps the time, and the terms, are of."""
+    size = f"{axis.name.capitalize()} {breakdown.batch or 'size unknown'}"
+    profiled = counted(breakdown.n_profiled, "profiled step")
+    if breakdown.overhead_ms is None:
+        timed = "every step was profiled, so the time includes an unknown profiling overhead"
+        return f"{size}: {timed}; terms from {breakdown.n_used} of {profiled}."
+    timed = counted(breakdown.n_timed, "timed step")
+    faster = " (the faster half)" if breakdown.n_used < breakdown.n_profiled else ""
+    return f"{size}: {timed}; terms from {breakdown.n_used} of {profiled}{faster}."
 
 
 def mfu_text(share_of_peak: float) -> str:
@@ -95,11 +104,11 @@ def mfu_text(share_of_peak: float) -> str:
 
 def mfu_note(mfu: Mfu) -> str:
     """The utilisation, and of which peak."""
-    of = f"of {mfu.peak_flops_per_s / 1e12:.4g} TFLOP/s ({mfu.peak_kind}: {mfu.peak_source})"
+    peak = f"{mfu.peak_flops_per_s / 1e12:.4g} TFLOP/s ({mfu.peak_kind}: {mfu.peak_source})"
     if not _is_partial(mfu.known_time_share):
-        return f"MFU {mfu_text(mfu.share)} {of}."
-    of_known = f"FLOPs are known for {share(mfu.known_time_share, 1)} of the busy time"
-    return f"MFU at least {mfu_text(mfu.share)} {of}: {of_known}."
+        return f"MFU {mfu_text(mfu.share)} of {peak}."
+    known = f"FLOPs are known for {share(mfu.known_time_share, 1)} of the busy time"
+    return f"MFU at least {mfu_text(mfu.share)} of {peak}: {known}."
 
 
 def breakdown_verdict(
@@ -109,65 +118,90 @@ def breakdown_verdict(
 
     The reasons of idle time tell how much of it launched work waits on the device itself.
     """
-    whole, busy = breakdown.time_ms, math.fsum(row.time_ms for row in breakdown.groups)
-    what, takes = (
-        "All recorded work",
-        "takes" if breakdown.unit == STEP or not breakdown.n_profiled else "spans",
-    )
-    if breakdown.n_profiled:
-        what = UNITS[breakdown.unit].capitalize()
-        what += "" if breakdown.batch is None else f" of {axis.name} {breakdown.batch}"
-    input_ms = math.fsum(row.time_ms for row in breakdown.rows if row.label == WAITING_FOR_INPUT)
-    idle_ms = math.fsum(row.time_ms for row in breakdown.rows if row.label == IDLE)
-    idles = idle_ms > _MUCH_IDLE * whole
-    parts = [f"{share(idle_ms, whole)} is idle: no recorded {breakdown.work} runs"] if idles else []
-    if input_ms > _MUCH_WAITING * whole:
-        parts.insert(0, f"in {share(input_ms, whole)} it waits for input")
+    whole_ms = breakdown.time_ms
+    busy_ms = math.fsum(row.time_ms for row in breakdown.groups)
+    idle_ms = _time_of(breakdown, IDLE)
+    idles = idle_ms > _MUCH_IDLE * whole_ms
+    parts = [
+        _say_slow(breakdown),
+        _say_waiting_for_input(breakdown),
+        f"{share(idle_ms, whole_ms)} is idle: no recorded {breakdown.work} runs" if idles else None,
+        _say_waiting(idle, whole_ms),
+        _largest(breakdown.groups, busy_ms, "the busy time")
+        if idles
+        else _largest(breakdown.groups, whole_ms, "it"),
+    ]
+    return "; ".join([_say_time(breakdown, axis), *filter(None, parts)]) + "."
+
+
+def _time_of(breakdown: Breakdown, label: str) -> float:
+    """Time of the rows with a label, ms."""
+    return math.fsum(row.time_ms for row in breakdown.rows if row.label == label)
+
+
+def _say_time(breakdown: Breakdown, axis: Axis) -> str:
+    """What is broken down, and how long it takes."""
+    time = f"{number(breakdown.time_ms)} ms"
+    if not breakdown.n_profiled:
+        return f"All recorded work takes {time}"
+    what = UNITS[breakdown.unit].capitalize()
+    size = "" if breakdown.batch is None else f" of {axis.name} {breakdown.batch}"
+    return f"{what}{size} {'takes' if breakdown.unit == STEP else 'spans'} {time}"
+
+
+def _say_slow(breakdown: Breakdown) -> str | None:
+    """How much of the time is in slow steps."""
+    slow, slow_ms = breakdown.slow, _time_of(breakdown, SLOW_STEPS)
+    if slow is None or not slow.matters or slow_ms <= 0:
+        return None
+    return f"{share(slow_ms, breakdown.time_ms)} of it is in slow steps, {slow.often}"
+
+
+def _say_waiting_for_input(breakdown: Breakdown) -> str | None:
+    input_ms = _time_of(breakdown, WAITING_FOR_INPUT)
+    if input_ms <= _MUCH_WAITING * breakdown.time_ms:
+        return None
+    return f"in {share(input_ms, breakdown.time_ms)} it waits for input"
+
+
+def _say_waiting(idle: Sequence[IdleTime], whole_ms: float) -> str | None:
+    """How long work that was launched waits on the device."""
     waits_ms = math.fsum(time.time_ms for time in idle if time.reason == WAITS)
-    if waits_ms > _MUCH_WAITING * whole:
-        parts.append(
-            f"in {share(waits_ms, whole)} launched work waits, for an event or for work that is "
-            "not recorded"
-        )
-    largest = _largest(
-        breakdown.groups, busy if idles else whole, "the busy time" if idles else "it"
+    if waits_ms <= _MUCH_WAITING * whole_ms:
+        return None
+    return (
+        f"in {share(waits_ms, whole_ms)} launched work waits, for an event or for work that is not "
+        "recorded"
     )
-    slow = breakdown.slow
-    if slow is not None and slow.matters:
-        slow_ms = math.fsum(row.time_ms for row in breakdown.rows if row.label == SLOW_STEPS)
-        if slow_ms > 0:
-            parts.insert(0, f"{share(slow_ms, whole)} of it is in slow steps, {slow.often}")
-    return "; ".join([f"{what} {takes} {number(whole)} ms", *parts, *largest]) + "."
 
 
 # After shares of operators that a compiler fused.
 _OF_FUSED = ", most of it modelled parts of fused kernels"
 
 
-def _largest(rows: Sequence[Row], whole_ms: float, of: str) -> list[str]:
+def _largest(rows: Sequence[Row], whole_ms: float, whole: str) -> str | None:
     """The largest rows as a clause, with their share; those whose names look alike are one. A share
     of a fused kernel is modelled.
     """
     times: dict[str, float] = {}
     modelled_ms: dict[str, float] = {}
     for row in rows:
-        label = _NO_OPERATOR if row.label == "no op" else shortened(row.label)
+        label = _NO_OPERATOR if row.label == "no op" else shorten(row.label)
         times[label] = times.get(label, 0.0) + row.time_ms
         part_ms = (row.shared_time_share or 0.0) * row.time_ms
         modelled_ms[label] = modelled_ms.get(label, 0.0) + part_ms
     ordered = sorted(times.items(), key=lambda item: -item[1])[:_NAMED_GROUPS]
     named = [(label, time_ms) for label, time_ms in ordered if time_ms >= _LEAST_NAMED * whole_ms]
     if not named:
-        return []
+        return None
     texts = ", ".join(f"{label} ({share(time_ms, whole_ms)})" for label, time_ms in named)
     sum_ms = math.fsum(time_ms for _, time_ms in named)
     if math.fsum(modelled_ms[label] for label, _ in named) > sum_ms / 2:
         texts += _OF_FUSED
-    if len(named) == 1 and sum_ms > whole_ms / 2:
-        return [f"{share(sum_ms, whole_ms)} of {of} is in {named[0][0]}"]
-    if sum_ms > whole_ms / 2:
-        return [f"{share(sum_ms, whole_ms)} of {of} is in {texts}"]
-    return [f"the largest parts of {of} are {texts}"]
+    if sum_ms <= whole_ms / 2:
+        return f"the largest parts of {whole} are {texts}"
+    where = named[0][0] if len(named) == 1 else texts
+    return f"{share(sum_ms, whole_ms)} of {whole} is in {where}"
 
 
 def _partial(giga_per_s: float | None, time_share: float | None, above: bool) -> str:
@@ -178,23 +212,49 @@ def _partial(giga_per_s: float | None, time_share: float | None, above: bool) ->
     return f"{text} of {share(time_share or 0, 1)}" if _is_partial(time_share) else text
 
 
-def _tensor_note(rows: Sequence[Row], by: str) -> list[str]:
-    """How much the largest rows used the tensor pipes; nothing where no kernel was counted."""
-    uses = []
-    for row in [row for row in rows if row.tensor_pipe_use is not None][:_MOST_TENSOR_ROWS]:
-        over = f" (over {share(row.tensor_time_share or 0, 1)} of its time)"
-        label = shortened(row.label) if by == "kernel" else row.label
-        use = f"{share(row.tensor_pipe_use or 0, 1)} in {label}"
-        uses.append(use + over * _is_partial(row.tensor_time_share))
-    return (
-        [f"Share of cycles with active tensor pipes, by hardware counters: {', '.join(uses)}."]
-        if uses
-        else []
-    )
-
-
 def _is_partial(time_share: float | None) -> bool:
     return time_share is not None and time_share < _WHOLE
+
+
+@dataclass(frozen=True)
+class _View:
+    """A breakdown as it is shown."""
+
+    breakdown: Breakdown
+    by: str
+    limit: int | None
+    hardware: Hardware | None
+    axis: Axis
+    mfu: Mfu | None
+
+    @property
+    def listed(self) -> Sequence[Row]:
+        """The groups that have a row."""
+        return self.breakdown.groups[: self.limit]
+
+    @cached_property
+    def busy_ms(self) -> float:
+        """Time in which something runs."""
+        return math.fsum(row.time_ms for row in self.breakdown.groups)
+
+    @property
+    def idles(self) -> bool:
+        """Whether so much is idle that shares of the step say little of the kernels."""
+        has_ends = len(self.breakdown.rows) > len(self.breakdown.groups)
+        return has_ends and self.busy_ms < (1 - _MUCH_IDLE) * self.breakdown.time_ms
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether durations of kernels are more than their time; with unprofiled steps the times
+        are scaled to them.
+        """
+        return self.breakdown.overhead_ms is None and any(
+            (row.duration_ms or 0.0) > _OVERLAPS * row.time_ms for row in self.breakdown.groups
+        )
+
+    def above(self, row: Row) -> Sequence[str]:
+        """The roofs that a row is above."""
+        return () if self.hardware is None else above_roofs(row, self.hardware)
 
 
 def render_breakdown(
@@ -209,15 +269,19 @@ def render_breakdown(
     """The groups of a step, the largest first, adding up to the measured step time; rates above a
     roof are marked.
     """
-    groups, ends = breakdown.groups, breakdown.rows[len(breakdown.groups) :]
-    busy_ms = math.fsum(row.time_ms for row in groups)
-    measured = any(row.measured_gb_per_s is not None for row in breakdown.rows)
-    # Where much of a step is idle, shares of the step say little of the kernels.
-    idles = bool(ends) and busy_ms < (1 - _MUCH_IDLE) * breakdown.time_ms
-    # With unprofiled steps the times are scaled to them.
-    overlap = breakdown.overhead_ms is None and any(
-        (row.duration_ms or 0.0) > _OVERLAPS * row.time_ms for row in groups
-    )
+    view = _View(breakdown, by, limit, hardware, axis, mfu)
+    verdict = Text(breakdown_verdict(breakdown, axis, idle), "bold")
+    notes = []
+    for say in _NOTES:
+        note = say(view)
+        if note is not None:
+            notes.append(Text(note, "dim"))
+    return Group(verdict, Text(), _table(view), *notes)
+
+
+def _table(view: _View) -> RenderableType:
+    """A row for each group, then what is left, the idle time, the overhead, and the sum."""
+    breakdown = view.breakdown
     heads = (
         "ms",
         "± ms",
@@ -229,79 +293,143 @@ def render_breakdown(
         "GB/s",
         "measured GB/s",
     )
-    rows = table(breakdown.work if by == KERNEL else by, *heads, optional=("± ms", "calls"))
     blank = [""] * 6
-    listed, marked = groups[:limit], False
-    for row in [*listed, None, *ends]:
-        if row is None:
-            if rest := groups[len(listed) :]:
-                amount = math.fsum(r.time_ms for r in rest)
-                title = counted(len(rest), "smaller row")
-                rows.add_row(title, number(amount), "", share(amount, breakdown.time_ms), *blank)
-            continue
-        above = () if hardware is None else above_roofs(row, hardware)
-        marked |= bool(above)
-        rows.add_row(
-            row.label,
-            number(row.time_ms),
-            "" if row.spread_ms is None else number(row.spread_ms, 2),
-            share(row.time_ms, breakdown.time_ms),
-            share(row.time_ms, busy_ms) if idles and row in groups else "",
-            number(row.duration_ms) if overlap and row.duration_ms is not None else "",
-            "" if row.calls is None else f"{row.calls:g}",
-            _partial(row.gflop_per_s, row.flops_time_share, "compute" in above),
-            _partial(row.gb_per_s, row.bytes_time_share, "DRAM" in above),
-            _partial(row.measured_gb_per_s, row.measured_time_share, False),
-        )
+    title = breakdown.work if view.by == KERNEL else view.by
+    rows = table(title, *heads, optional=("± ms", "calls"))
+    for row in view.listed:
+        rows.add_row(*_cells(view, row, busy=view.idles))
+    if rest := breakdown.groups[len(view.listed) :]:
+        rest_ms = math.fsum(row.time_ms for row in rest)
+        smaller = counted(len(rest), "smaller row")
+        rows.add_row(smaller, number(rest_ms), "", share(rest_ms, breakdown.time_ms), *blank)
+    for row in breakdown.rows[len(breakdown.groups) :]:
+        rows.add_row(*_cells(view, row, busy=False))
     if breakdown.n_profiled and breakdown.overhead_ms is None:
         rows.add_row(OVERHEAD, "unknown", "", "", *blank)
-    total = math.fsum(row.time_ms for row in breakdown.rows)
+    total_ms = math.fsum(row.time_ms for row in breakdown.rows)
     rows.add_section()
     whole = breakdown.unit if breakdown.n_profiled else "all"
-    rows.add_row(whole, number(total), "", share(total, breakdown.time_ms), *blank)
-    notes = [_breakdown_note(breakdown, axis), *([] if mfu is None else [mfu_note(mfu)])]
-    notes += [] if breakdown.slow is None else [breakdown.slow.sentence]
-    if breakdown.scale < 1:
-        notes.append(
-            f"Profiled steps took {number(1 / breakdown.scale, 3)} times as long as the others: "
-            "the rows are scaled to the others."
-        )
-    if breakdown.busy_ms:
-        busy = ", ".join(
-            f"GPU {gpu} for {number(time_ms)} ms" for gpu, time_ms in breakdown.busy_ms.items()
-        )
-        notes.append(
-            f"Of {len(breakdown.busy_ms)} GPUs together: each instant is shared among the kernels "
-            f"that run on any of them, and idle is time in which none runs. Busy are {busy}; "
-            "--gpu shows one."
-        )
-    elif breakdown.device is not None:
-        notes.append(f"Of GPU {breakdown.device} alone.")
-    notes += [_DURATIONS] if overlap else []
-    notes += [ABOVE_ROOF_NOTE] if marked else []
-    if any(
-        _is_partial(known_share)
-        for row in listed
-        for known_share in (row.flops_time_share, row.bytes_time_share)
-    ):
-        notes.append(
-            "A rate of N% is over that share of the row's time: the work of the rest is unknown."
-        )
-    if any(row.shared_time_share for row in listed):
-        part = math.fsum(row.time_ms * (row.shared_time_share or 0) for row in groups)
-        notes.append(
-            f"{number(part)} ms of it are kernels that a compiler fused from operators of several "
-            "rows; their time is shared by the bytes that each operator would move alone, not "
-            "measured."
-        )
-    if measured:
-        notes.append(
-            "Measured GB/s: DRAM bytes by hardware counters over the time of the kernels that have "
-            "them."
-        )
-    notes += _tensor_note(listed, by)
-    verdict = Text(breakdown_verdict(breakdown, axis, idle), "bold")
-    return Group(verdict, Text(), rows, *(Text(note, "dim") for note in notes))
+    rows.add_row(whole, number(total_ms), "", share(total_ms, breakdown.time_ms), *blank)
+    return rows
+
+
+def _cells(view: _View, row: Row, *, busy: bool) -> list[str]:
+    """The cells of one row; of `busy` rows also the share of the busy time."""
+    above = view.above(row)
+    has_duration = view.overlaps and row.duration_ms is not None
+    return [
+        row.label,
+        number(row.time_ms),
+        "" if row.spread_ms is None else number(row.spread_ms, 2),
+        share(row.time_ms, view.breakdown.time_ms),
+        share(row.time_ms, view.busy_ms) if busy else "",
+        number(row.duration_ms or 0.0) if has_duration else "",
+        "" if row.calls is None else f"{row.calls:g}",
+        _partial(row.gflop_per_s, row.flops_time_share, "compute" in above),
+        _partial(row.gb_per_s, row.bytes_time_share, "DRAM" in above),
+        _partial(row.measured_gb_per_s, row.measured_time_share, False),
+    ]
+
+
+def _say_mfu(view: _View) -> str | None:
+    return None if view.mfu is None else mfu_note(view.mfu)
+
+
+def _describe_slow_steps(view: _View) -> str | None:
+    return None if view.breakdown.slow is None else view.breakdown.slow.sentence
+
+
+def _describe_scale(view: _View) -> str | None:
+    if view.breakdown.scale >= 1:
+        return None
+    return (
+        f"Profiled steps took {number(1 / view.breakdown.scale, 3)} times as long as the others: "
+        "the rows are scaled to the others."
+    )
+
+
+def _describe_gpus(view: _View) -> str | None:
+    """Whose work the rows are of."""
+    breakdown = view.breakdown
+    if not breakdown.busy_ms:
+        return None if breakdown.device is None else f"Of GPU {breakdown.device} alone."
+    busy = [f"GPU {gpu} for {number(time_ms)} ms" for gpu, time_ms in breakdown.busy_ms.items()]
+    return (
+        f"Of {len(busy)} GPUs together: each instant is shared among the kernels that run on any "
+        f"of them, and idle is time in which none runs. Busy are {', '.join(busy)}; --gpu shows "
+        "one."
+    )
+
+
+def _describe_durations(view: _View) -> str | None:
+    return _DURATIONS if view.overlaps else None
+
+
+def _describe_roofs(view: _View) -> str | None:
+    ends = view.breakdown.rows[len(view.breakdown.groups) :]
+    return ABOVE_ROOF_NOTE if any(map(view.above, (*view.listed, *ends))) else None
+
+
+def _describe_rates(view: _View) -> str | None:
+    """That some rates are over a part of the time of their row."""
+    for row in view.listed:
+        if _is_partial(row.flops_time_share) or _is_partial(row.bytes_time_share):
+            return (
+                "A rate of N% is over that share of the row's time: the work of the rest is "
+                "unknown."
+            )
+    return None
+
+
+def _describe_fused(view: _View) -> str | None:
+    """How much of the time is of kernels that several rows share."""
+    if not any(row.shared_time_share for row in view.listed):
+        return None
+    fused_ms = math.fsum(
+        row.time_ms * (row.shared_time_share or 0) for row in view.breakdown.groups
+    )
+    return (
+        f"{number(fused_ms)} ms of it are kernels that a compiler fused from operators of several "
+        "rows; their time is shared by the bytes that each operator would move alone, not measured."
+    )
+
+
+def _describe_measured(view: _View) -> str | None:
+    if all(row.measured_gb_per_s is None for row in view.breakdown.rows):
+        return None
+    return (
+        "Measured GB/s: DRAM bytes by hardware counters over the time of the kernels that have "
+        "them."
+    )
+
+
+def _describe_tensor_pipes(view: _View) -> str | None:
+    """How much the largest rows used the tensor pipes; nothing where no kernel was counted."""
+    counted_rows = [row for row in view.listed if row.tensor_pipe_use is not None]
+    uses = []
+    for row in counted_rows[:_MOST_TENSOR_ROWS]:
+        over = f" (over {share(row.tensor_time_share or 0, 1)} of its time)"
+        label = shorten(row.label) if view.by == KERNEL else row.label
+        use = f"{share(row.tensor_pipe_use or 0, 1)} in {label}"
+        uses.append(use + over * _is_partial(row.tensor_time_share))
+    if not uses:
+        return None
+    return f"Share of cycles with active tensor pipes, by hardware counters: {', '.join(uses)}."
+
+
+_NOTES = (
+    _describe_steps,
+    _say_mfu,
+    _describe_slow_steps,
+    _describe_scale,
+    _describe_gpus,
+    _describe_durations,
+    _describe_roofs,
+    _describe_rates,
+    _describe_fused,
+    _describe_measured,
+    _describe_tensor_pipes,
+)
 
 
 def render_idle(
@@ -312,29 +440,21 @@ def render_idle(
     """
     if all(time.reason is None for time in times):
         return Text(_UNTOLD, "dim")
-    layered, counted = (
-        any(getattr(time, name) is not None for time in times) for name in ("before", "gaps")
-    )
+    has_layers = any(time.before is not None for time in times)
+    has_gaps = any(time.gaps is not None for time in times)
     rows = table("idle", "ms", "share", "gaps", "before", left=("before",))
 
-    def add(label: str, times: Sequence[IdleTime], before: str | None = None) -> None:
-        time_ms, gaps = (
-            math.fsum(idle.time_ms for idle in times),
-            math.fsum(idle.gaps or 0 for idle in times),
-        )
-        rows.add_row(
-            label,
-            number(time_ms),
-            share(time_ms, step_ms),
-            number(gaps, 3) if counted else "",
-            before or "",
-        )
+    def add(label: str, together: Sequence[IdleTime], before: str | None = None) -> None:
+        time_ms = math.fsum(idle.time_ms for idle in together)
+        gaps = number(math.fsum(idle.gaps or 0 for idle in together), 3) if has_gaps else ""
+        rows.add_row(label, number(time_ms), share(time_ms, step_ms), gaps, before or "")
 
-    for time in times[:limit]:
+    listed = times[:limit]
+    for time in listed:
         add(time.reason or "unknown", [time], time.before)
-    if rest := times[len(times[:limit]) :]:
+    if rest := times[len(listed) :]:
         add(f"{len(rest)} more", rest)
-    return Group(rows, Text(_RULE + _BEFORE * layered if counted else _MARKED, "dim"))
+    return Group(rows, Text(_RULE + _BEFORE * has_layers if has_gaps else _MARKED, "dim"))
 
 
 @dataclass(frozen=True, kw_only=True)

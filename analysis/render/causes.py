@@ -16,7 +16,7 @@ from ..diagnosis.explanation import Explanation
 from ..verdicts.words import Verdict
 from .answers import VERDICT_STYLES
 from .tables import Indented, table
-from .words import interval, share, shortened
+from .words import interval, share, shorten
 
 _SHOWN_TERMS = 3
 _LEAST_SHARE = 0.05  # of the largest term of a cause; smaller terms are only counted
@@ -159,5 +159,5 @@ def _value(value: float | str | None, unit: str) -> str:
     if value is None:
         return "unknown"
     if isinstance(value, str):
-        return shortened(value)
+        return shorten(value)
     return quantity(value, unit) if unit == "B" else number(value, 3)

@@ -18,7 +18,7 @@ def columns(cells: Iterable[str], widths: Iterable[int]) -> Text:
     return Text("".join(padded))
 
 
-def titled(title: str, text: str) -> Text:
+def set_title(title: str, text: str) -> Text:
     """A line after its title."""
     return Text.assemble((title, "bold"), text)
 
@@ -49,7 +49,7 @@ def fitting(text: str, width: int) -> str:
     return cut(short, width)
 
 
-def wrapped(text: str, width: int) -> list[str]:
+def wrap_words(text: str, width: int) -> list[str]:
     """The lines of a sentence."""
     lines = [""]
     for word in text.split():

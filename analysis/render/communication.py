@@ -12,7 +12,7 @@ from ...base.numbers import number, quantity, signed
 from ...profiling.recording.store import STEP
 from ..decompose.communication import Collectives, Communication
 from .tables import table
-from .words import UNITS, share, shortened
+from .words import UNITS, share, shorten
 
 _MOST_ROWS = 8
 _RATES = (
@@ -55,7 +55,7 @@ def render_communication(
         )
         for kernel in communication.slowed[:limit]:
             times = (number(kernel.alone_ms), number(kernel.beside_ms), signed(kernel.excess_ms))
-            kernels.add_row(shortened(kernel.name), number(kernel.calls, 3), *times)
+            kernels.add_row(shorten(kernel.name), number(kernel.calls, 3), *times)
         parts.append(kernels)
     return Group(*parts, Text(_RATES, "dim"))
 
@@ -68,7 +68,7 @@ def _cells(collectives: Collectives) -> list[str]:
     )
     ranks = None if collectives.ranks is None else counted(collectives.ranks, "rank")
     return [
-        ", ".join(filter(None, (shortened(collectives.name, 30), ranks, collectives.algorithm))),
+        ", ".join(filter(None, (shorten(collectives.name, 30), ranks, collectives.algorithm))),
         "" if collectives.message_bytes is None else quantity(collectives.message_bytes, "B"),
         number(collectives.calls, 3),
         number(collectives.time_ms),

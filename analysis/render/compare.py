@@ -18,7 +18,7 @@ from ..decompose.curve import UNKNOWN
 from ..decompose.statistics import MATERIAL
 from ..decompose.terms import RECORD_DEVICE
 from .tables import table
-from .words import UNITS, hidden_note, shortened
+from .words import UNITS, note_hidden, shorten
 
 _OTHER_PACE = math.log(1.03)
 _ALIKE = 0.02  # of a time without an interval: what differs less is no difference
@@ -48,10 +48,10 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
     blocks += [_lines("batch", comparison.steps, letters), Text()]
     if comparison.rows:
         head = "batch unknown" if comparison.batch is None else f"batch {comparison.batch}"
-        of = "modelled and profiled steps" if comparison.modelled else "profiled steps"
-        blocks.append(Text(f"By {comparison.by} at {head}, {of}", "bold"))
+        steps = "modelled and profiled steps" if comparison.modelled else "profiled steps"
+        blocks.append(Text(f"By {comparison.by} at {head}, {steps}", "bold"))
         blocks.append(_lines(comparison.by, comparison.rows[:limit], letters))
-        blocks += hidden_note(len(comparison.rows) - len(comparison.rows[:limit]), "smaller row")
+        blocks += note_hidden(len(comparison.rows) - len(comparison.rows[:limit]), "smaller row")
     elif not comparison.unseen:
         blocks.append(
             Text("No batch size was profiled in all recordings: there are no rows to compare.")
@@ -111,14 +111,13 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     line, change = _telling(real or common)
     is_bounded = math.isfinite(change.high) and change.low > 0
     within = f" ({number(1 / change.high, 3)} … {number(1 / change.low, 3)})" if is_bounded else ""
-    of = "" if line.label == UNKNOWN else f" of batch {line.label}"
-    times = (
-        f"{UNITS[comparison.unit]}{of} takes {number(1 / change.speedup, 3)} times as long{within}"
-    )
+    size = "" if line.label == UNKNOWN else f" of batch {line.label}"
+    ratio = number(1 / change.speedup, 3)
+    times = f"{UNITS[comparison.unit]}{size} takes {ratio} times as long{within}"
     if is_bounded and not real:
         what = "No step time" if comparison.unit == STEP else "The time"
         differs = "differs" if comparison.unit == STEP else "does not differ"
-        rest = _changed_rows(comparison, index)
+        rest = _list_changes(comparison, index)
         return (
             f"{what} of {letter} {differs} significantly from {base}'s (Holm correction): "
             f"{times}.{rest}"
@@ -149,7 +148,7 @@ def _pace_sentence(line: ComparedLine, index: int) -> str:
     )
 
 
-def _changed_rows(comparison: Comparison, index: int) -> str:
+def _list_changes(comparison: Comparison, index: int) -> str:
     """The row with the largest significant change, where the steps show none."""
     for row in (*comparison.layers, *comparison.rows):
         change = row.changes[index - 1]
@@ -158,7 +157,7 @@ def _changed_rows(comparison: Comparison, index: int) -> str:
             before, after = (
                 number(time) for time in (row.times_ms[0] or 0.0, row.times_ms[index] or 0.0)
             )
-            return f" Changed most, significantly: {shortened(row.label)}, {before} → {after} ms."
+            return f" Changed most, significantly: {shorten(row.label)}, {before} → {after} ms."
     return ""
 
 

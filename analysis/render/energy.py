@@ -15,8 +15,8 @@ from ..decompose.statistics import Estimate
 from ..energy import EnergyDiagnosis, explain_energy
 from . import terminal, text, words
 from .documents import print_document
+from .everything import show_gaps
 from .facts import recording_line
-from .show import show_gaps
 from .tables import table
 
 _NO_LAYERS = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...profiling.recording.disturbed import Disturbances
-from ...profiling.recording.store import Recording, Status, is_modelled
+from ...profiling.recording.store import Status, is_modelled
 from ..causes import CauseTotal
 from ..decompose.curve import Point, known_batch
 from ..decompose.findings import Finding
@@ -17,13 +17,14 @@ from ..decompose.statistics import Estimate
 from ..decompose.terms import Share
 from ..diagnosis.certain import CertainPart
 from ..diagnosis.explanation import Explanation, Remedy, TermEvidence
-from ..diagnosis.result import Diagnosis
 from ..verdicts.outcome import Outcome
 from ..verdicts.words import Verdict
 from . import answer_words
 from .causes import verdict_sentence
 from .headline import headline
+from .notes import list_notes
 from .remedies import RemedyTable, remedy_table, size_advice
+from .shown import Shown
 
 
 @dataclass(frozen=True)
@@ -187,17 +188,10 @@ class ExplainDocument:
     experiments: Sequence[Outcome]  # outcomes of the experiments on the causes
 
     @classmethod
-    def of(
-        cls,
-        recording: Recording,
-        diagnosis: Diagnosis,
-        explanations: Sequence[Explanation] | None = None,
-    ) -> ExplainDocument:
-        """The document of a diagnosis, with the anomalies that were asked for; default: all of
-        them.
-        """
+    def of(cls, shown: Shown) -> ExplainDocument:
+        """The document of a diagnosis, with the anomalies that are shown."""
+        recording, diagnosis = shown.recording, shown.diagnosis
         meta, fixed = recording.meta, diagnosis.fixed_cost
-        chosen = diagnosis.explanations if explanations is None else explanations
         return cls(
             recording=str(recording.path),
             headline=headline(meta, diagnosis),
@@ -205,7 +199,7 @@ class ExplainDocument:
             certain=diagnosis.certain,
             batch_size=size_advice(diagnosis.curve, diagnosis.axis, meta),
             answers=[ShownAnswer.of(answer) for answer in diagnosis.answers],
-            notes=diagnosis.notes,
+            notes=list_notes(diagnosis),
             disturbances=diagnosis.disturbances,
             slow_steps=diagnosis.slow_steps,
             modelled=is_modelled(meta),
@@ -222,7 +216,7 @@ class ExplainDocument:
             rounds=diagnosis.curve.rounds,
             profiled=diagnosis.curve.profiled,
             findings=diagnosis.findings,
-            anomalies=[SplitAnomaly.of(explanation) for explanation in chosen],
+            anomalies=[SplitAnomaly.of(explanation) for explanation in shown.explanations],
             fixed_cost=None if fixed is None else SplitAnomaly.of(fixed),
             experiments=diagnosis.outcomes,
         )

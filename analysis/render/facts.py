@@ -42,7 +42,7 @@ def recording_line(recording: Recording) -> str:
         device.get("name"),
         f"protocol {protocol['name']}" if protocol.get("name") else None,
         *_threads(recording),
-        *_fixed(meta),
+        *_list_fixed(meta),
         clock_line(meta),
     )
     return ", ".join(filter(None, facts))
@@ -58,7 +58,7 @@ def facts_of(recording: Recording, width: int) -> str:
         *work[1:],
         meta.get("precision"),
         *_made(meta),
-        *_fixed(meta),
+        *_list_fixed(meta),
         *_threads(recording),
         " ".join(_MAKER.sub("", device).split()) if device else None,
         clock_line(meta),
@@ -86,5 +86,5 @@ def _threads(recording: Recording) -> Iterator[str]:
         yield counted(threads, "thread")
 
 
-def _fixed(meta: Mapping[str, Any]) -> Iterator[str]:
+def _list_fixed(meta: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{name} {value}" for name, value in (meta.get("fixed") or {}).items())

@@ -372,12 +372,12 @@ def _describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
     gains = dict(saving.gains)
     at = saving.largest[0] if saving.largest else max(gains, key=lambda at: gains[at].value)
     sizes = dict.fromkeys([at, diagnosis.curve.conditions[-1]])
-    worth = tuple((size, saved(gains[size])) for size in sizes if size in gains)
+    worth = tuple((size, say_saved(gains[size])) for size in sizes if size in gains)
     sure = CONFIRMED if saving.verdict == Verdict.CONFIRMED else NOT_PROVEN
     return Found(what=do, worth=worth, sure=sure, saving=saving)
 
 
-def saved(gain: Estimate) -> str:
+def say_saved(gain: Estimate) -> str:
     """A share saved; unknown where its interval spans everything."""
     if math.isfinite(gain.low) and not is_stable(gain):
         return UNKNOWN_SAVING

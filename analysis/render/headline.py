@@ -96,7 +96,7 @@ def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
         trained = max(diagnosis.curve.conditions, default=batch) == batch
         yield 1.0 if trained else share, saving_sentence(diagnosis.remedies, diagnosis.axis) or ""
     if confirmed is not None:
-        yield _share_of_step(diagnosis, confirmed), _confirmed_sentence(diagnosis, confirmed, said)
+        yield _share_of_step(diagnosis, confirmed), _say_confirmed(diagnosis, confirmed, said)
     of_anomaly = diagnosis.explanations[0] if diagnosis.explanations else None
     if confirmed is None or confirmed is not of_anomaly:
         share = 0.0
@@ -116,7 +116,7 @@ def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
 def _share_of_step(diagnosis: Diagnosis, answer: Explanation) -> float:
     functional = answer.functional
     step = functional.at if functional.kind == FIXED_COST else functional.last
-    return abs(_confirmed(answer)[1]) / diagnosis.curve.at(step).time_ms.value
+    return abs(_place_confirmed(answer)[1]) / diagnosis.curve.at(step).time_ms.value
 
 
 def _largest_confirmed(diagnosis: Diagnosis) -> Explanation | None:
@@ -125,7 +125,7 @@ def _largest_confirmed(diagnosis: Diagnosis) -> Explanation | None:
     return max(confirmed, key=lambda answer: _share_of_step(diagnosis, answer), default=None)
 
 
-def _confirmed(answer: Explanation) -> tuple[str, float]:
+def _place_confirmed(answer: Explanation) -> tuple[str, float]:
     """Where the cause is confirmed, in words, and its amount there: everywhere if it was measured
     on complete steps.
     """
@@ -137,14 +137,12 @@ def _confirmed(answer: Explanation) -> tuple[str, float]:
     return f" in {answer.where}{f' and {others} more' if others else ''}", total.amount
 
 
-def _confirmed_sentence(
-    diagnosis: Diagnosis, answer: Explanation, said: Container[str] = ()
-) -> str:
+def _say_confirmed(diagnosis: Diagnosis, answer: Explanation, said: Container[str] = ()) -> str:
     """What is confirmed of an anomaly, which it says first, and what to do: where a sentence does
     not say yet what that saves of the step.
     """
     functional, value = answer.functional, answer.value.value
-    where, amount = _confirmed(answer)
+    where, amount = _place_confirmed(answer)
     lead, whole = "", anomaly_name(functional)
     if functional.kind != FIXED_COST:
         lead, whole = f"{deviation(functional, value, diagnosis.curve, diagnosis.axis)}: ", "it"
@@ -252,7 +250,7 @@ def largest_clauses(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
     layers = {key: time for key, time in times.items() if key.layer is not None}
     if layers:
         key = max(layers, key=layers.__getitem__)
-        label = key.labelled(classes.get(key.layer or ""))
+        label = key.label_with(classes.get(key.layer or ""))
         parts.append(
             f"the longest layer is {label} with {number(layers[key], 3)} ms "
             f"({layers[key] / whole:.0%})"
@@ -273,7 +271,7 @@ def _works_beside_kernels(diagnosis: Diagnosis, size: Condition, kernels: float)
     is the share of a step in which one runs, on all threads.
     """
     recorded = diagnosis.recorded
-    if recorded is None or recorded.hardware.kind != "cpu" or "cpu_time_ns" not in recorded.steps:
+    if recorded.hardware.kind != "cpu" or "cpu_time_ns" not in recorded.steps:
         return False
     steps = recorded.steps
     steps = steps[(steps["batch"] == size) & steps["cpu_time_ns"].notna()]

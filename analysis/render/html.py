@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ...base.escaping import escape_controls
 from .documents import json_text
+from .report_document import ReportDocument
 from .report_verdict import comparison_html, verdict_html
 
 _ASSETS = Path(__file__).with_name("report_assets")
@@ -31,7 +31,7 @@ _SCRIPTS = (
 )
 
 
-def render_html(document: Mapping[str, Any]) -> str:
+def render_html(document: ReportDocument) -> str:
     """The page of a `report_document`."""
     style = (_ASSETS / "style.css").read_text(encoding="utf-8")
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)

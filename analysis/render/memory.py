@@ -15,8 +15,8 @@ from ..decompose.statistics import Estimate
 from ..memory import LargestBatch, MemoryDiagnosis, MemoryTerm, Peak, SplitFinding, explain_memory
 from . import terminal, text, words
 from .documents import print_document
+from .everything import show_gaps
 from .facts import recording_line
-from .show import show_gaps
 from .tables import table
 
 MEMORY = text.Quantity("memory", "M", "MB", "GB", 1e3)

@@ -23,47 +23,66 @@ from .answers import (
 )
 from .causes import verdict_of, verdict_sentence
 from .page import Page
-from .remedies import RemedyTable, remedy_cells, remedy_table
-from .words import html_text, interval, share, shortened
+from .remedies import remedy_cells, remedy_table
+from .shown import Shown
+from .words import html_text, interval, share, shorten
 
 _MOST_ROWS = 12
 _WIDTH = 80  # of the page
 _CELL = "padding:.15em .7em;text-align:"
 
 
-def diagnosis_html(diagnosis: Diagnosis) -> str:
+def notebook_html(shown: Shown) -> str:
     """The page of a terminal, the answers, the curve, and every anomaly with its experiments."""
-    answers = "".join(_answer(answer) for answer in diagnosis.answers)
-    axis, curve = diagnosis.axis, diagnosis.curve
-    per_one = [f"ms/{axis.one}"] if curve.unit == STEP else []
+    return "".join(html for draw in _BLOCKS if (html := draw(shown)) is not None)
+
+
+def _page(shown: Shown) -> str:
+    return f"<pre>{html_text(Page(shown.diagnosis).text(_WIDTH))}</pre>"
+
+
+def _answers(shown: Shown) -> str | None:
+    answers = shown.diagnosis.answers
+    return f"<ol>{''.join(map(_answer, answers))}</ol>" if answers else None
+
+
+def _remedies(shown: Shown) -> str | None:
+    """What to do, what it saves and how, and what was tried beside it."""
+    if not shown.diagnosis.remedies.tried:
+        return None
+    remedies = remedy_table(shown.diagnosis.remedies, shown.axis)
+    head, rows = remedy_cells(remedies, shown.axis)
+    return (_table(head, rows) if rows else "") + (
+        _paragraph(remedies.sentence) if remedies.sentence else ""
+    )
+
+
+def _curve(shown: Shown) -> str:
+    axis, curve = shown.axis, shown.diagnosis.curve
+    per_sample = [f"ms/{axis.one}"] if curve.unit == STEP else []
     rows = []
     for point in curve.points:
         size, time = point.condition, point.time_ms.value
-        each = [number(time / size)] if per_one else []
+        each = [number(time / size)] if per_sample else []
         rows.append([str(size), number(time), interval(point.time_ms, 4), *each, str(point.n)])
-    blocks = [f"<pre>{html_text(Page(diagnosis).text(_WIDTH))}</pre>"]
-    blocks += [f"<ol>{answers}</ol>"] if answers else []
-    if diagnosis.remedies.tried:
-        blocks.append(_remedies(remedy_table(diagnosis.remedies, axis), axis))
-    blocks.append(_table([axis.name, f"{curve.unit} ms", "95 % interval", *per_one, "n"], rows))
-    for explanation in diagnosis.explained:
+    return _table([axis.name, f"{curve.unit} ms", "95 % interval", *per_sample, "n"], rows)
+
+
+def _explanations(shown: Shown) -> str:
+    blocks = []
+    for explanation in shown.diagnosis.explained:
         blocks.append(explanation_html(explanation))
         unit = explanation.functional.unit
-        blocks += [_evidence(of_term, unit, axis) for of_term in explanation.evidence or ()]
+        blocks += [_evidence(term, unit, shown.axis) for term in explanation.evidence or ()]
     return "".join(blocks)
 
 
-def diagnosis_text(diagnosis: Diagnosis) -> str:
+_BLOCKS = (_page, _answers, _remedies, _curve, _explanations)
+
+
+def notebook_text(shown: Shown) -> str:
     """The page of a terminal."""
-    return Page(diagnosis).text(_WIDTH)
-
-
-def _remedies(shown: RemedyTable, axis: Axis) -> str:
-    """What to do, what it saves and how, and what was tried beside it."""
-    head, rows = remedy_cells(shown, axis)
-    return (_table(head, rows) if rows else "") + (
-        _paragraph(shown.sentence) if shown.sentence else ""
-    )
+    return Page(shown.diagnosis).text(_WIDTH)
 
 
 def explanation_text(explanation: Explanation) -> str:
@@ -107,7 +126,7 @@ def explanation_html(explanation: Explanation) -> str:
     listed, rest = shares[:_MOST_ROWS], shares[_MOST_ROWS:]
     largest = max((abs(p.value.value) for p in shares), default=0.0)
     terms = [
-        (term.label + " *" * term.real, term.value.value, shortened(term.kernel_after or ""))
+        (term.label + " *" * term.real, term.value.value, shorten(term.kernel_after or ""))
         for term in listed
     ]
     terms += [(smaller_terms(len(rest)), total_ms(rest), "")] if rest else []
@@ -161,5 +180,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 
-Diagnosis.draw_by(diagnosis_html, diagnosis_text)
+Diagnosis.draw_by(
+    lambda diagnosis: notebook_html(Shown.whole(diagnosis)),
+    lambda diagnosis: notebook_text(Shown.whole(diagnosis)),
+)
 Explanation.draw_by(explanation_html, explanation_text)

@@ -29,10 +29,11 @@ from ..diagnosis.remedies import Throughput, throughput_of
 from ..diagnosis.result import Diagnosis
 from ..diagnosis.suggested import Advice
 from . import answers
-from .cells import at_left, at_right, bar, both_sides, columns, cut, fitting, titled, wrapped
+from .cells import at_left, at_right, bar, both_sides, columns, cut, fitting, set_title, wrap_words
 from .deviations import cost_line, is_known, off_by
 from .facts import facts_of
 from .found import CONFIRMED, NOISY, NOT_PROVEN, Found, find_all, percent
+from .notes import list_notes
 from .terminal import PROSE_WIDTH
 from .words import UNITS
 
@@ -130,7 +131,7 @@ class Page:
         for verdict, size in ((long, reasoned), (long, take), (short, reasoned), (short, take)):
             if cell_len(verdict) + bool(size) + cell_len(size) <= width:
                 return [both_sides(Text(verdict, "bold"), Text(size, "bold"), width)]
-        first, *more = wrapped(short, min(width, PROSE_WIDTH))
+        first, *more = wrap_words(short, min(width, PROSE_WIDTH))
         rest = " ".join(more)
         size = reasoned if cell_len(rest) + 1 + cell_len(reasoned) <= width else take
         return [Text(first, "bold"), both_sides(Text(rest, "bold"), Text(size, "bold"), width)]
@@ -139,18 +140,18 @@ class Page:
         """How long it was measured, and how much of that was disturbed."""
         if self.recording is None:
             return Text()
-        meta, recorded = self.recording.meta, self.diagnosis.recorded
+        meta = self.recording.meta
         if self._is_modelled():
             return Text("MODELLED, not measured", "yellow")
         seconds = meta.get("elapsed_s")
         took = [f"{seconds:.0f} s"] if seconds else []
         disturbed = self.diagnosis.disturbances
         if disturbed is not None:
-            of = f"{disturbed.disturbed} of {counted(disturbed.visits, 'measurement')}"
+            share = f"{disturbed.disturbed} of {counted(disturbed.visits, 'measurement')}"
             if disturbed.prevail:
-                return Text(", ".join([*took, f"DISTURBED: {of}"]), "yellow")
-            return Text(", ".join([*took, f"{of} disturbed"]))
-        visits = count_visits(recorded.steps) if recorded is not None else None
+                return Text(", ".join([*took, f"DISTURBED: {share}"]), "yellow")
+            return Text(", ".join([*took, f"{share} disturbed"]))
+        visits = count_visits(self.diagnosis.recorded.steps)
         quiet = [f"{counted(visits, 'measurement')} quiet"] if visits else []
         return Text(", ".join([*took, *quiet]))
 
@@ -240,7 +241,7 @@ class Page:
     def _curve(self, width: int, most: int) -> list[Text]:
         curve, axis, rated = self.diagnosis.curve, self.diagnosis.axis, self._has_rates()
         marks = self._marks()
-        points = _chosen(curve, most, marks)
+        points = _choose_points(curve, most, marks)
         rates = {point.condition: _rate(point) for point in points} if rated else {}
         values = rates or {point.condition: point.time_ms.value for point in points}
         largest = max(values.values())
@@ -325,10 +326,9 @@ class Page:
 
     def _time(self, width: int) -> list[Text]:
         """The four largest groups of the time of a step, of the largest size that was profiled."""
-        terms, recorded = self.diagnosis.terms, self.diagnosis.recorded
+        terms, classes = self.diagnosis.terms, self.diagnosis.recorded.layer_classes
         if terms is None or not len(terms.values_ms):
             return []
-        classes = recorded.layer_classes if recorded is not None else {}
         groups: dict[str, float] = {}
         for key, time_ms in zip(terms.keys, terms.values_ms[-1].tolist(), strict=True):
             name = _group(key, classes.get)
@@ -341,14 +341,14 @@ class Page:
         title = f"TIME at {terms.conditions[-1]}  "
         while len(shares) > 1 and cell_len(title + ", ".join(shares)) > width:
             shares.pop()
-        return [titled(title, cut(", ".join(shares), width - len(title)))]
+        return [set_title(title, cut(", ".join(shares), width - len(title)))]
 
     def _list_found(self, width: int, most: int) -> list[Text]:
         """A line for each finding: what, its worth in the step at its size and at the largest, and
         how sure it is.
         """
         if not self.found:
-            return [titled("FOUND  ", self._say_nothing(width - 7))]
+            return [set_title("FOUND  ", self._say_nothing(width - 7))]
         listed = self.found[:most]
         largest = self.diagnosis.curve.conditions[-1]
         here, there, sure = [], [], [found.sure for found in listed]
@@ -378,8 +378,8 @@ class Page:
     def _notes(self, width: int, room: int) -> list[Text]:
         """What a model says beside its curve, as far as the page has room for it."""
         lines: list[Text] = []
-        for note in self.diagnosis.notes if self._is_modelled() else ():
-            shown = wrapped(note, min(width, PROSE_WIDTH))
+        for note in list_notes(self.diagnosis) if self._is_modelled() else ():
+            shown = wrap_words(note, min(width, PROSE_WIDTH))
             if len(lines) + len(shown) <= room:
                 lines += [Text(line, "dim") for line in shown]
         return lines
@@ -463,7 +463,7 @@ def _group(key: Key, class_of: Callable[[str], str | None]) -> str:
     return work_label(_NUMBERS.sub("", kind.removesuffix("d")).lower() or kind, key.phase)
 
 
-def _chosen(curve: Curve, most: int, marks: dict[object, list[int]]) -> Sequence[Point]:
+def _choose_points(curve: Curve, most: int, marks: dict[object, list[int]]) -> Sequence[Point]:
     """The sizes that are shown: both ends, sizes with findings, the neighbours of the first such
     size, then sizes that stand alone.
     """

@@ -16,7 +16,7 @@ from ..ranks.difference import RankDifference
 from ..ranks.stragglers import SLOW, Ranks, Straggler, TermExcess
 from .names import CHANGE
 from .tables import table
-from .words import hidden_note, interval
+from .words import interval, note_hidden
 
 _ROWS = 8
 _UNREADABLE = 5
@@ -128,7 +128,7 @@ def _stragglers(ranks: Ranks, limit: int | None) -> list[RenderableType]:
             ", ".join(f"{_term(term)} {signed(term.excess_ms)}" for term in most[:2]),
         )
     blocks: list[RenderableType] = [Text(f"Stragglers: {len(ranks.stragglers)}", "bold"), rows]
-    blocks += hidden_note(len(ranks.stragglers) - len(ranks.stragglers[:limit]), "other straggler")
+    blocks += note_hidden(len(ranks.stragglers) - len(ranks.stragglers[:limit]), "other straggler")
     blocks.append(
         Text(
             "Own time (without communication) over the median of the other ranks, mean over steps.",
@@ -185,7 +185,7 @@ def _waits(ranks: Ranks, limit: int | None) -> RenderableType:
     return rows
 
 
-def _signed(value_ms: float) -> str:
+def _sign(value_ms: float) -> str:
     return signed(value_ms) if abs(value_ms) >= _NOTHING_MS else "0"
 
 
@@ -202,7 +202,7 @@ def render_difference(difference: RankDifference, *, everything: bool = False) -
         f"({counted(other, 'rank')})"
     )
     own = f"{signed(difference.own.value)} ms without communication ({interval(difference.own)})"
-    head = f"{sides}: {_signed(difference.value.value)} ms a step, {own}"
+    head = f"{sides}: {_sign(difference.value.value)} ms a step, {own}"
     rows = table("term", "ms", "95 % interval", "kernel", left=("kernel",))
     for share in difference.shares[: None if everything else _ROWS]:
         key = share.key
@@ -213,7 +213,7 @@ def render_difference(difference: RankDifference, *, everything: bool = False) -
         )
         names = dict.fromkeys(n for n in (share.kernel_before, share.kernel_after) if n)
         marked = Text(f"{label} *", "bold") if share.real else Text(label, "dim")
-        rows.add_row(marked, _signed(share.value.value), _interval(share.value), CHANGE.join(names))
+        rows.add_row(marked, _sign(share.value.value), _interval(share.value), CHANGE.join(names))
     rest = difference.shares[_ROWS:]
     if rest and not everything:
         rows.add_row(smaller_terms(len(rest)), signed(total_ms(rest)), "", "")

@@ -107,9 +107,7 @@ def remedy_table(remedies: Remedies, axis: Axis) -> RemedyTable:
         numbers = [str(index) for index, row in enumerate(rows, 1) if set(row.factors) <= members]
         rows.append(remedy_row(remedies.together, f"{' and '.join(numbers)} together"))
     others = [remedy_row(saving) for saving in remedies.savings if saving not in helping]
-    sentences = filter(
-        None, (_beside_work_sentence(remedies, axis), _tried_sentence(remedies, axis))
-    )
+    sentences = filter(None, (_beside_work_sentence(remedies, axis), _say_tried(remedies, axis)))
     return RemedyTable(rows=tuple(rows), others=tuple(others), sentence=" ".join(sentences) or None)
 
 
@@ -287,7 +285,7 @@ def _costs(saving: Saving) -> str:
 _SMALL = 0.05  # share of a step; of changes that save less at most, one bound says enough
 
 
-def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
+def _say_tried(remedies: Remedies, axis: Axis) -> str | None:
     """That none of the changes without a proven saving saves 2 %, or what of them is still
     possible.
     """

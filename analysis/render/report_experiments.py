@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import pandas as pd
 
@@ -29,6 +29,15 @@ _TABLES = {
 }
 
 
+class RowsTable(TypedDict):
+    """Rows of a table of a recording."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Any]]
+    more: int  # number of rows that are left out
+
+
 @dataclass(frozen=True)
 class Times:
     """Times over batch sizes."""
@@ -48,7 +57,7 @@ class TestedTerm:
     notes: list[str]  # observations of the runners
 
 
-def tested_terms(answer: Explanation, diagnosis: Diagnosis) -> dict[str, TestedTerm]:
+def describe_tests(answer: Explanation, diagnosis: Diagnosis) -> dict[str, TestedTerm]:
     """What stands beside the experiments behind an answer, by the label of the term."""
     return {
         evidence.label: TestedTerm(
@@ -108,7 +117,7 @@ def finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
-def rows_document(table: str, rows: pd.DataFrame) -> dict[str, Any] | None:
+def rows_document(table: str, rows: pd.DataFrame) -> RowsTable | None:
     """Rows of a table with their times in ms, and their energy in J where one is known; None
     without rows.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -37,12 +37,34 @@ _COLUMNS = (
 _IDLE = "idle: "  # before the reason of a gap
 
 
+class Lane(TypedDict):
+    """One line of a timeline."""
+
+    label: str
+    kind: str
+    busy_us: float
+    count: int
+
+
+class Timeline(TypedDict):
+    """Spans of one profiled step."""
+
+    batch: int | None
+    step: int
+    step_us: float
+    lanes: list[Lane]
+    spans: list[list[float]]  # lane, start and duration in µs, index in names, number of events
+    names: list[list[str | None]]  # name, layer, phase
+    kernels: int
+    hidden: int  # number of kernels on lanes that are not drawn
+
+
 @dataclass
 class _Lanes:
     """Lanes as they are added, with their spans and the names that these refer to."""
 
     step_us: float
-    lanes: list[dict[str, Any]] = field(default_factory=list)
+    lanes: list[Lane] = field(default_factory=list)
     spans: list[list[float]] = field(default_factory=list)
     names: dict[tuple[str | None, ...], int] = field(default_factory=dict)
 
@@ -61,14 +83,14 @@ class _Lanes:
             return
         order = np.argsort(begin, kind="stable")
         begin, end = begin[order], end[order]
-        for first, last, longest, count in _merged(begin, end - begin, self.step_us * _FINEST):
+        for first, last, longest, count in _merge(begin, end - begin, self.step_us * _FINEST):
             index = self.names.setdefault(names[order[longest]], len(self.names))
             self.spans.append(
                 [len(self.lanes), round(first, 3), round(last - first, 3), index, count]
             )
         inside = np.clip(begin, 0, self.step_us), np.clip(end, 0, self.step_us)
         self.lanes.append(
-            {"label": label, "kind": kind, "busy_us": _covered(*inside), "count": len(begin)}
+            {"label": label, "kind": kind, "busy_us": _cover(*inside), "count": len(begin)}
         )
 
 
@@ -79,19 +101,13 @@ def timeline(
     batch: int | None,
     api_calls: pd.DataFrame | None = None,
     read_ranges: Callable[[], pd.DataFrame] | None = None,
-) -> dict[str, Any]:
-    """Spans of the profiled step, among those used, whose time is nearest to the median.
-
-    Returns:
-        batch, step, step_us, lanes (label, kind, busy_us, count), spans (lane, start and duration
-        in µs, index in names, number of events), names (name, layer, phase), kernels, and hidden
-        (number of kernels on lanes that are not drawn).
-    """
+) -> Timeline:
+    """Spans of the profiled step, among those used, whose time is nearest to the median."""
     rows = steps[steps["step"].isin(used) & steps["profiled"].astype(bool)]
     durations = rows["duration_ns"].to_numpy(np.float64)
     chosen = rows.iloc[int(np.argmin(np.abs(durations - np.median(durations))))]
     start_ns, step_us = int(chosen["start_ns"]), int(chosen["duration_ns"]) / 1e3
-    mine = _timed(kernels_of(work, int(chosen["step"]), _COLUMNS), start_ns)
+    mine = _place_in_step(kernels_of(work, int(chosen["step"]), _COLUMNS), start_ns)
     mine = mine.sort_values("begin", kind="stable", ignore_index=True)
     calls = _inside(api_calls, start_ns, step_us, mine)
     lanes = _Lanes(step_us)
@@ -124,7 +140,7 @@ def timeline(
     }
 
 
-def _timed(rows: pd.DataFrame, start_ns: int) -> pd.DataFrame:
+def _place_in_step(rows: pd.DataFrame, start_ns: int) -> pd.DataFrame:
     """The rows with columns begin and end, µs since the step's start."""
     begin = (rows["start_ns"].to_numpy(np.int64) - start_ns) / 1e3
     return rows.assign(begin=begin, end=begin + rows["duration_ns"].to_numpy(np.int64) / 1e3)
@@ -144,7 +160,7 @@ def _inside(
     overlaps = (start < start_ns + step_us * 1e3) & (start + duration > start_ns)
     processes = mine["process"].dropna().unique()
     same = placed["process"].isin(processes) | placed["process"].isna() if len(processes) else True
-    return _timed(placed[overlaps & same], start_ns)
+    return _place_in_step(placed[overlaps & same], start_ns)
 
 
 def _kind(name: str) -> str:
@@ -265,13 +281,13 @@ def _idle(
     return (gaps.begin_ns - start_ns) / 1e3, (gaps.end_ns - start_ns) / 1e3, names
 
 
-def _covered(begin: Floats, end: Floats) -> float:
+def _cover(begin: Floats, end: Floats) -> float:
     """Time that spans cover, each instant once; begin is increasing."""
     before = np.concatenate([[-np.inf], np.maximum.accumulate(end)[:-1]])
     return float(np.maximum(0.0, end - np.maximum(begin, before)).sum())
 
 
-def _merged(
+def _merge(
     begin: np.ndarray[Any, Any], length: np.ndarray[Any, Any], finest: float
 ) -> list[tuple[float, float, int, int]]:
     """Start, end, index of the longest kernel and number of kernels of every span of a lane, in

@@ -4,8 +4,7 @@ and the curve.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from ...base.numbers import number, with_minus_signs
 from ...profiling.recording.axis import Axis
@@ -13,10 +12,11 @@ from .answers import remedy_text
 from .explained import ShownAnswer
 from .first_screen import first_screen_html
 from .remedies import TITLE, remedy_cells
+from .report_document import ReportComparison, ReportRun
 from .words import html_text, interval
 
 
-def verdict_html(run: Mapping[str, Any], index: int) -> str:
+def verdict_html(run: ReportRun, index: int) -> str:
     """The verdict on a recording, an entry of the document's `runs`; the script hides all but one
     index.
     """
@@ -27,7 +27,7 @@ def verdict_html(run: Mapping[str, Any], index: int) -> str:
     )
 
 
-def _head(run: Mapping[str, Any]) -> str:
+def _head(run: ReportRun) -> str:
     """The headline of a recording that has no first screen."""
     step = f"{run['step']} step" if run["step"] else None
     over = " · ".join(filter(None, (run["explain"].network or run["name"], step, run["device"])))
@@ -39,7 +39,7 @@ def _head(run: Mapping[str, Any]) -> str:
     )
 
 
-def comparison_html(comparison: Mapping[str, Any] | None) -> str:
+def comparison_html(comparison: ReportComparison | None) -> str:
     """Which recording is faster, as the terminal says it, of the document's `comparison`; empty for
     one recording.
     """
@@ -50,7 +50,7 @@ def comparison_html(comparison: Mapping[str, Any] | None) -> str:
     )
 
 
-def _remedies(run: Mapping[str, Any]) -> str:
+def _remedies(run: ReportRun) -> str:
     """What to do, what it saves and how; empty if nothing was tried."""
     shown = run["explain"].remedies
     sentence = f"<p>{html_text(with_minus_signs(shown.sentence))}</p>" if shown.sentence else ""
@@ -75,8 +75,8 @@ def _remedies(run: Mapping[str, Any]) -> str:
     )
 
 
-def _answers(run: Mapping[str, Any], index: int) -> str:
-    answers: tuple[ShownAnswer, ...] = run["explain"].answers
+def _answers(run: ReportRun, index: int) -> str:
+    answers = run["explain"].answers
     if not answers:
         return ""
     title = "Answers" if len(answers) > 1 else "Answer"
@@ -106,22 +106,25 @@ def _answer(answer: ShownAnswer, number: int, first: int) -> str:
     if setting and first != number:
         setting = f"How: as in {first}."
     how = f'<p class="how">{html_text(setting)}</p>' if setting else ""
-    of = html_text(answer.functional.label)
+    label = html_text(answer.functional.label)
     return (
-        f'<li class="is-{verdict}" data-of="{of}"><p><span class="badge is-{verdict}">{verdict}'
+        f'<li class="is-{verdict}" data-of="{label}"><p><span class="badge is-{verdict}">{verdict}'
         f"</span> {sentence}</p>{how}</li>"
     )
 
 
-def _curve(run: Mapping[str, Any]) -> str:
-    rows = "".join(
-        "<tr>"
-        f"<td>{'unknown' if point.batch is None else point.batch}</td><td>{number(point.time_ms.value)}</td>"  # noqa: E501
-        f"<td>{interval(point.time_ms, 4)}</td><td>{point.n}</td></tr>"
-        for point in run["explain"].curve
-    )
+def _curve(run: ReportRun) -> str:
+    heads = (run["axis"]["value"], "ms per step", "95 % interval", "n")
+    rows = []
+    for point in run["explain"].curve:
+        size = "unknown" if point.batch is None else str(point.batch)
+        time, n = number(point.time_ms.value), str(point.n)
+        rows.append(_row("td", (size, time, interval(point.time_ms, 4), n)))
     return (
         "<p>This page's own script draws the charts and tables below; it is switched off "
-        f"here.</p><table><thead><tr><th>{html_text(run['axis']['value'])}</th><th>ms per "
-        f"step</th><th>95 % interval</th><th>n</th></tr></thead><tbody>{rows}</tbody></table>"
+        f"here.</p><table><thead>{_row('th', heads)}</thead><tbody>{''.join(rows)}</tbody></table>"
     )
+
+
+def _row(tag: str, cells: Iterable[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{html_text(cell)}</{tag}>' for cell in cells)}</tr>"

@@ -15,7 +15,7 @@ from ..likely_bounds import FEW_BLOCKS, HOST_LINK, LINKS, MEMORY, OPEN, SHORT
 from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline
 from .breakdown import ABOVE_ROOF, ABOVE_ROOF_NOTE, rate
 from .tables import table
-from .words import hidden_note, shortened
+from .words import note_hidden, shorten
 
 _BOUNDS = {"memory": "bound by memory", "compute": "bound by compute", NEITHER: "bound by neither"}
 _LIKELY = {
@@ -85,7 +85,7 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
                 "" if index else used,
                 "" if index else point.bound,
             )
-    hidden = hidden_note(len(drawn.points) - len(drawn.points[:limit]), "shorter row")
+    hidden = note_hidden(len(drawn.points) - len(drawn.points[:limit]), "shorter row")
     return Group(
         *blocks,
         rows,
@@ -127,7 +127,7 @@ def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
         *before,
         Text(title),
         rows,
-        *hidden_note(len(drawn.without_work) - len(shown), "shorter row"),
+        *note_hidden(len(drawn.without_work) - len(shown), "shorter row"),
     ]
 
 
@@ -148,7 +148,7 @@ def verdicts(drawn: Roofline) -> list[str]:
         default=None,
     )
     if far is not None and far.utilisation is not None:
-        name = shortened(far.label)
+        name = shorten(far.label)
         sentence += (
             f" The largest part far from both roofs is {name}: {far.utilisation:.0%} of its roof, "
         )
@@ -178,7 +178,7 @@ def _likely_verdict(drawn: Roofline) -> list[str]:
     )
     shares = ", ".join(f"{name} {share:.0%}" for name, share in likely[:3])
     return [
-        f"No bound was measured. The longest row, {shortened(longest.label)}, takes "
+        f"No bound was measured. The longest row, {shorten(longest.label)}, takes "
         f"{number(longest.time_s * 1e3, 3)} ms; its likely bound: {longest.likely}. "
         f"Of all time without known work: {shares}."
     ]

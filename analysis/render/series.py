@@ -18,7 +18,7 @@ from ..decompose.findings import Finding, FindingVerdict
 from ..time_tables import Pooled, TestedCurve, pool
 from .tables import table
 from .text import render_curve, render_findings
-from .words import hidden_note
+from .words import note_hidden
 
 _SHOWN = 25
 
@@ -90,7 +90,7 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
     if not everything:
         notes += [
             note.plain
-            for note in hidden_note(len(anomalies) - _SHOWN, "smaller anomaly", "smaller anomalies")
+            for note in note_hidden(len(anomalies) - _SHOWN, "smaller anomaly", "smaller anomalies")
         ]
     notes.append(
         "Relative to the time that proportional cost (excess) or a straight line (bend) would give."

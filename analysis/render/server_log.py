@@ -34,7 +34,7 @@ from . import terminal
 from .documents import print_document
 from .explained import CurvePoint
 from .tables import table
-from .words import hidden_note, interval
+from .words import interval, note_hidden
 
 _SHOWN = 12  # sizes of a short table
 _LINES = ("line of decode steps", "lines of decode steps")
@@ -197,7 +197,7 @@ def _bend(edge: Edge, log: LogCurve) -> LogBend:
         steps=edge.steps,
         share=edge.share,
         sentence=sentence,
-        advice=f"Capture {_needed(log, edge.last)}:" if edge.known else None,
+        advice=f"Capture {_say_needed(log, edge.last)}:" if edge.known else None,
         setting=_capture(log, edge.last) if edge.known else None,
     )
 
@@ -206,7 +206,7 @@ def _ms(value: Estimate) -> str:
     return f"{signed(value.value)} ms ({interval(value, 3)})"
 
 
-def _needed(log: LogCurve, largest: int) -> int:
+def _say_needed(log: LogCurve, largest: int) -> int:
     """The largest size to capture: of vLLM, whose list is exact, what may run at most."""
     allowed = log.server.get("most_requests") or 0
     return max(largest, allowed) if log.server.get("server") == "vLLM" else largest
@@ -214,7 +214,7 @@ def _needed(log: LogCurve, largest: int) -> int:
 
 def _capture(log: LogCurve, largest: int) -> str:
     """The server's option that captures graphs up to the largest size that runs."""
-    server, most = log.server, _needed(log, largest)
+    server, most = log.server, _say_needed(log, largest)
     if server.get("server") == "TensorRT-LLM":
         return f"cuda_graph_config: {{enable_padding: true, max_batch_size: {most}}}"
     if server.get("server") != "vLLM":
@@ -310,7 +310,7 @@ def _further(log: LogCurve, made: ServerLogDocument) -> list[str]:
         lines.append(_hardly_helps(log.batching))
     if log.outside and log.beyond_ms is None and log.limit:
         lines.append(
-            f"Capture {_needed(log, log.sizes[1])}, and compare both logs: "
+            f"Capture {_say_needed(log, log.sizes[1])}, and compare both logs: "
             f"`{_capture(log, log.sizes[1])}`."
         )
     if log.curve is not None:
@@ -401,7 +401,7 @@ def _table(log: LogCurve, bends: Sequence[LogBend], everything: bool) -> Rendera
     what = "steps" if log.server.get("lines") == "steps" else "lines"
     return Group(
         rows,
-        *hidden_note(len(log.curve.points) - len(points), "size"),
+        *note_hidden(len(log.curve.points) - len(points), "size"),
         Text(
             f"Median of n {what}; the intervals are of {BLOCKS} blocks in the order of the log.",
             "dim",
@@ -411,15 +411,17 @@ def _table(log: LogCurve, bends: Sequence[LogBend], everything: bool) -> Rendera
 
 def _few(log: LogCurve, everything: bool) -> RenderableType:
     """What there is of a log without a curve: the median of each number of requests."""
-    shown = log.medians if everything else sorted(log.medians, key=lambda one: -one.n)[:_SHOWN]
+    shown = (
+        log.medians if everything else sorted(log.medians, key=lambda median: -median.n)[:_SHOWN]
+    )
     rows = table("requests", "step ms", _rate_unit(log), "n", first="right")
-    for one in sorted(shown, key=lambda one: one.requests):
-        rate = number(1e3 * one.requests / one.time_ms)
-        rows.add_row(str(one.requests), number(one.time_ms), rate, str(one.n))
+    for median in sorted(shown, key=lambda median: median.requests):
+        rate = number(1e3 * median.requests / median.time_ms)
+        rows.add_row(str(median.requests), number(median.time_ms), rate, str(median.n))
     what = "steps" if log.server.get("lines") == "steps" else "lines"
     return Group(
         rows,
-        *hidden_note(len(log.medians) - len(shown), "size"),
+        *note_hidden(len(log.medians) - len(shown), "size"),
         Text(f"Median of n {what}, without an interval: they are too few for one.", "dim"),
     )
 
@@ -430,7 +432,7 @@ def _rate_unit(log: LogCurve) -> str:
     return "steps of requests/s" if drafts else "tokens/s"
 
 
-def _traced(log: LogCurve) -> list[str]:
+def _say_traced(log: LogCurve) -> list[str]:
     """The numbers of requests whose traces would tell more; empty where nothing is to be told."""
     if log.edges:
         at = log.edges[0].at
@@ -442,7 +444,7 @@ def _traced(log: LogCurve) -> list[str]:
 
 def _commands(log: LogCurve, path: object) -> list[str]:
     """The trace that would split the bend, by the server's own means."""
-    sizes = _traced(log)
+    sizes = _say_traced(log)
     if not sizes:
         return []
     after = f"curvescope compare {path} AFTER.log   # after the change"

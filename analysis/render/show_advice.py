@@ -13,8 +13,8 @@ from ..diagnosis.suggested import advise
 from . import terminal
 from .advice import AdviceDocument, next_commands, render_advice
 from .documents import print_document
+from .everything import show_gaps
 from .facts import recording_line
-from .show import show_gaps
 
 
 def show_advice(

@@ -10,7 +10,7 @@ from ...base.numbers import number, quantity
 from ..roofline import Roofline
 from .deviations import cost_line
 from .page import Page
-from .words import html_text, shortened
+from .words import html_text, shorten
 
 _WIDTH, _HEIGHT = 760, 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 70, 52  # around the axes
@@ -124,7 +124,7 @@ class _Chart:
 def _chart(title: str, facts: str, across: Sequence[float], up: Sequence[float]) -> _Chart:
     return _Chart(
         title,
-        shortened(facts, _FACTS),
+        shorten(facts, _FACTS),
         _Scale(min(across) / _ROOM, max(across) * _ROOM, _LEFT, _WIDTH - _RIGHT),
         _Scale(min(up) / _ROOM, max(up) * _ROOM, _HEIGHT - _BOTTOM, _TOP),
     )
@@ -207,7 +207,7 @@ def roofline_svg(drawn: Roofline, title: str) -> str:
             )
             line, column = divmod(index, _NAMED_IN_LINE)
             x = 16 + column * (_WIDTH - 16) / _NAMED_IN_LINE
-            said = f"{label}  {shortened(point.label, _NAME - len(time))}, {time}"
+            said = f"{label}  {shorten(point.label, _NAME - len(time))}, {time}"
             chart.text(x, _HEIGHT + 4 + 18 * line, said, color=_INK)
     lines = math.ceil(min(len(placed), _MOST_NAMES) / _NAMED_IN_LINE)
     return chart.document(_HEIGHT + 18 * lines)

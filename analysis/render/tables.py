@@ -192,7 +192,7 @@ def _layout(made: TextTable, width: int) -> tuple[dict[int, int], int, list[int]
         for gap in _GAPS:
             room = width - gap * (len(shown) - 1)
             if sum(wanted[index] for index in shown) <= room:
-                return _shared(made, shown, most, headed, room), gap, [], True
+                return _share_out(made, shown, most, headed, room), gap, [], True
         if not droppable:
             break
         shown.remove(droppable[-1])
@@ -205,7 +205,7 @@ def _layout(made: TextTable, width: int) -> tuple[dict[int, int], int, list[int]
     rest: list[int] = []
     while len(shown) > 2 and sum(least[index] + gap for index in shown) - gap > width:
         rest.insert(0, shown.pop())
-    return _shared(made, shown, most, least, width - gap * (len(shown) - 1)), gap, rest, True
+    return _share_out(made, shown, most, least, width - gap * (len(shown) - 1)), gap, rest, True
 
 
 def _has_values(made: TextTable, index: int) -> bool:
@@ -243,7 +243,7 @@ def _floor(made: TextTable, index: int) -> int:
     return max(heading, min(_LEAST_OF_ALL, max(map(cell_len, cells), default=1)))
 
 
-def _shared(
+def _share_out(
     made: TextTable,
     shown: Sequence[int],
     most: Mapping[int, int],

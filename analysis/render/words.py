@@ -38,7 +38,7 @@ def interval(estimate: Estimate, digits: int = 3) -> str:
     return f"{number(estimate.low, digits)} … {number(estimate.high, digits)}"
 
 
-def unmeasured_lines(meta: Mapping[str, Any], axis: Axis) -> list[str]:
+def list_unmeasured(meta: Mapping[str, Any], axis: Axis) -> list[str]:
     """The sizes of a recording that could not be measured, and why."""
     return [
         f"{axis.name.capitalize()} {cell['batch']} has no data: {cell['why']} ({cell['detail']})."
@@ -46,7 +46,7 @@ def unmeasured_lines(meta: Mapping[str, Any], axis: Axis) -> list[str]:
     ]
 
 
-def hidden_note(count: int, singular: str, many: str | None = None) -> list[Text]:
+def note_hidden(count: int, singular: str, many: str | None = None) -> list[Text]:
     """A note on rows that are not shown, see `counted`; none if all are shown."""
     note = (
         f"{counted(count, singular, many)} {'is' if count == 1 else 'are'} not shown; --all shows "
@@ -62,6 +62,6 @@ def share(value: float, whole: float) -> str:
     return "0%" if percent == "-0%" else percent
 
 
-def shortened(name: str, width: int = 60) -> str:
+def shorten(name: str, width: int = 60) -> str:
     """A kernel's name for a sentence."""
     return fit(readable(name), width)

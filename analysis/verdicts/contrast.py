@@ -48,7 +48,7 @@ class Spread:
     freedom: float  # degrees of freedom; below 1 there is one block, and the interval is infinite
     scale: float  # size of the numbers behind it, below a billionth of which a spread is rounding
     replicates: bool  # whether the values are those of replicates
-    wider: float = 1.0  # factor on the standard error, see `pooled`
+    wider: float = 1.0  # factor on the standard error, see `pool_spreads`
 
     def __call__(self, value: float, varied: Floats) -> Estimate:
         """The interval of a number, and the p-value of its being 0."""
@@ -135,7 +135,7 @@ class Removal:
     @classmethod
     def of(cls, unmodified: Times, changed: Times, weights: Floats, rest: Floats) -> Removal:
         """The removal, at one speed if that is known."""
-        at_one_speed = all(of.total(rest).low > 0 for of in (unmodified, changed))
+        at_one_speed = all(times.total(rest).low > 0 for times in (unmodified, changed))
         spread = spread_of((unmodified, weights), (changed, weights))
         return cls(unmodified, changed, weights, rest, spread, at_one_speed)
 
@@ -155,7 +155,7 @@ class Removal:
             of_left = of_left * speed / own + left * (of_speed / speed - of_own / own)
         return (f, of_f), (left, of_left)
 
-    def removed(self) -> tuple[Estimate, Estimate]:
+    def estimate_removal(self) -> tuple[Estimate, Estimate]:
         """F − F' at one speed, and its share of F, with an infinite interval where F may be 0."""
         (f, of_f), (left, of_left) = self.sides()
         removed = self.spread(f - left, of_f - of_left)
@@ -179,7 +179,7 @@ class Removal:
         return first, second
 
 
-def pooled(removals: Sequence[Removal]) -> list[Removal]:
+def pool_spreads(removals: Sequence[Removal]) -> list[Removal]:
     """The removals of several factors in the same starts, with the variance of all where their own
     is smaller.
 

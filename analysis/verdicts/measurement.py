@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,14 +33,14 @@ from ..decompose.statistics import (
     Ints,
     effective_rounds,
     estimate,
-    filled,
-    pooled_variance,
+    fill_gaps,
+    pool_variance,
     resample_rounds,
-    saved_share,
     share_estimate,
+    share_saved,
     widened,
 )
-from .contrast import REFUTED_BELOW, Removal, Times, pooled, rest_of
+from .contrast import REFUTED_BELOW, Removal, Times, pool_spreads, rest_of
 
 _LEAST_LEFT = 0.01  # of a time, where what is taken from it is a difference of times with noise
 
@@ -76,8 +77,8 @@ def times_of(rounds_ms: Floats, statistic: str = FASTER_HALF) -> Times:
     equal replicates of all tables.
     """
     take = STATISTICS[statistic]
-    values, used = take(rounds_ms, 0), used_rounds(rounds_ms)
-    drawn = take(filled(rounds_ms[resample_rounds(len(rounds_ms))], values), 1)
+    values, used = take(rounds_ms, 0), count_used(rounds_ms)
+    drawn = take(fill_gaps(rounds_ms[resample_rounds(len(rounds_ms))], values), 1)
     if statistic == FASTER_HALF:
         drawn = widened(drawn, values, used)
     return Times(values, drawn, used, replicates=True)
@@ -111,7 +112,7 @@ def _gains(unmodified: Times, changed: Times) -> tuple[Estimate, ...]:
     # Of two or three rounds, widened replicates may be no times; then they say nothing.
     logs = _log_ratios(changed.varied, unmodified.varied)
     if not unmodified.replicates:
-        return tuple(share_estimate(of_batch, pooled_variance([of_batch])) for of_batch in logs.T)
+        return tuple(share_estimate(of_batch, pool_variance([of_batch])) for of_batch in logs.T)
     values = _log_ratios(changed.value, unmodified.value)
     blocks = np.array([unmodified.blocks, changed.blocks])
     both = zip(values, logs.T, blocks.T, strict=True)
@@ -120,7 +121,7 @@ def _gains(unmodified: Times, changed: Times) -> tuple[Estimate, ...]:
         for value, log, used in both
     )
     return tuple(
-        Estimate(saved_share(log.value), saved_share(log.high), saved_share(log.low), log.p)
+        Estimate(share_saved(log.value), share_saved(log.high), share_saved(log.low), log.p)
         for log in ratios
     )
 
@@ -154,7 +155,7 @@ def _statistic_of(experiment: Experiment, sides: Sequence[pd.DataFrame]) -> str:
     return ALL_STEPS if any(have_slow_steps(*rows.T) for rows in visits) else FASTER_HALF
 
 
-def used_times(medians: pd.DataFrame, rows: pd.DataFrame) -> Floats:
+def take_used(medians: pd.DataFrame, rows: pd.DataFrame) -> Floats:
     """Times over rounds and batch sizes, of some or all `round_times` of the rows; NaN where a
     visit is set aside.
     """
@@ -163,7 +164,7 @@ def used_times(medians: pd.DataFrame, rows: pd.DataFrame) -> Floats:
     return np.asarray(used, np.float64)
 
 
-def used_rounds(times_ms: Floats) -> Any:
+def count_used(times_ms: Floats) -> Any:
     """Number of rounds of every batch size that are not set aside."""
     return np.count_nonzero(~np.isnan(times_ms), axis=0)
 
@@ -249,7 +250,7 @@ class Measurement:
         )
 
 
-def compared_rows(experiment: Experiment, rows: pd.DataFrame) -> list[pd.DataFrame]:
+def compare_rows(experiment: Experiment, rows: pd.DataFrame) -> list[pd.DataFrame]:
     """The unmodified runs of an experiment, alone and with those of each factor: the same for all
     its functionals.
     """
@@ -268,23 +269,111 @@ def measure(
     """What an experiment with one functional measured: without a factor, then of each, with the
     times behind it.
     """
-    factors = (None, *experiment.factors)
-    measured = [
-        _measure(experiment, factor, facts.get(factor or ""), rows)
-        for factor, rows in zip(factors, compared, strict=True)
-    ]
-    together = iter(pooled([removal for _, removal in measured if removal is not None]))
-    for measurement, removal in measured:
-        yield (measurement, None) if removal is None else _with_removal(measurement, next(together))
+    comparisons = []
+    for factor, rows in zip((None, *experiment.factors), compared, strict=True):
+        comparisons.append(_compare(experiment, factor, facts.get(factor or ""), rows))
+    removals = [comparison.removal() for comparison in comparisons]
+    together = iter(pool_spreads([removal for removal in removals if removal is not None]))
+    for comparison, own in zip(comparisons, removals, strict=True):
+        removal = None if own is None else next(together)
+        yield comparison.measurement(removal), removal
 
 
-def _with_removal(measured: Measurement, removal: Removal) -> tuple[Measurement, Removal]:
-    removed, taken = removal.removed()
-    p_little, _ = removal.p_values(REFUTED_BELOW, REFUTED_BELOW)
-    freedom = removal.spread.freedom
-    return replace(
-        measured, removed=removed, taken=taken, p_little=p_little, freedom=freedom
-    ), removal
+@dataclass(frozen=True)
+class _Comparison:
+    """The times of one factor beside the unmodified ones, or these alone."""
+
+    experiment: Experiment
+    factor: str | None
+    facts: FactorFacts | None
+    rounds: int = 0  # in which all sizes ran
+    batches: tuple[int, ...] = ()
+    # unmodified times, then those with the factor; empty if nothing ran
+    shown: Sequence[Times] = ()
+    judged: Sequence[Times] = ()  # the same, of complete steps by start of the processes
+    beside_work: bool = False  # see `Measurement`
+
+    @property
+    def effect(self) -> Effect:
+        """What the factor does to its cause."""
+        return effect_of(self.facts)
+
+    @cached_property
+    def weights(self) -> Floats | None:
+        """The functional by batch size; None if there is none, or if some of its sizes did not
+        run.
+        """
+        coefficients = dict(self.experiment.functional)
+        if not coefficients or not coefficients.keys() <= set(self.batches):
+            return None
+        return np.array([coefficients.get(batch, 0.0) for batch in self.batches])
+
+    def removal(self) -> Removal | None:
+        """The functional of both sides; None without one, or without a factor."""
+        if self.weights is None or self.factor is None:
+            return None
+        kind, coefficients = self.experiment.functional_kind, dict(self.experiment.functional)
+        rest = rest_of(kind, coefficients, self.batches)
+        changed = self._take_changed(self.judged)
+        return Removal.of(self.judged[0], changed, self.weights, rest)
+
+    def measurement(self, removal: Removal | None) -> Measurement:
+        """What was measured, with what the factor removes."""
+        subject: dict[str, Any] = {
+            "experiment": self.experiment,
+            "factor": self.factor,
+            "facts": self.facts,
+        }
+        if not self.shown:
+            return Measurement(**subject)
+        measured: dict[str, Any] = {
+            "rounds": self.rounds,
+            "starts": 1 if self.judged[0].replicates else len(self.judged[0].varied),
+            "batches": self.batches,
+            "times_ms": self.shown[0].by_batch(),
+        }
+        if self.weights is not None:
+            measured["value"] = self.shown[0].total(self.weights)
+        if self.factor is not None:
+            measured |= self._gain()
+        if removal is not None:
+            measured |= self._measure_removal(removal)
+        return Measurement(**subject, **measured)
+
+    def _take_changed(self, sides: Sequence[Times]) -> Times:
+        """The changed times; where a factor brings its cause about, those of the largest batch size
+        stay as they are.
+        """
+        if self.effect != Effect.BRINGING:
+            return sides[-1]
+        largest = np.array(self.batches) == max(dict(self.experiment.functional))
+        return sides[-1].with_times_of(sides[0], largest)
+
+    def _gain(self) -> dict[str, Any]:
+        """What the factor saves."""
+        unmodified, changed = self.judged[0], self.judged[-1]
+        gain: dict[str, Any] = {
+            "changed_ms": self.shown[-1].by_batch(),
+            "gains": _gains(unmodified, changed),
+            "beside_work": self.beside_work,
+        }
+        if not unmodified.replicates:
+            logs = np.log(changed.varied / unmodified.varied)
+            gain["ratios"] = tuple(tuple(map(float, start)) for start in logs)
+        return gain
+
+    def _measure_removal(self, removal: Removal) -> dict[str, Any]:
+        """What the factor removes of the functional."""
+        assert self.weights is not None
+        removed, taken = removal.estimate_removal()
+        p_little, _ = removal.p_values(REFUTED_BELOW, REFUTED_BELOW)
+        return {
+            "changed": self._take_changed(self.shown).total(self.weights),
+            "removed": removed,
+            "taken": taken,
+            "p_little": p_little,
+            "freedom": removal.spread.freedom,
+        }
 
 
 _MANY_WAIT = 1 / 3  # of the unmodified visits
@@ -352,68 +441,83 @@ def _by_size(times: Times, experiment: Experiment) -> list[Times]:
     ]
 
 
-def _measure(
+class _Rounds(NamedTuple):
+    """The rounds in which every wanted size ran on all sides."""
+
+    sizes: tuple[int, ...]
+    numbers: list[int]
+    times_ms: list[Floats]  # by side, shape (rounds, sizes); NaN for a visit that is set aside
+
+
+def _compare(
     experiment: Experiment, factor: str | None, facts: FactorFacts | None, rows: pd.DataFrame
-) -> tuple[Measurement, Removal | None]:
-    by_size = facts is not None and facts.by_size
-    if (
-        by_size
-        and not {wave.batch for wave in experiment.waves} & dict(experiment.functional).keys()
-    ):
-        untested = {**experiment.untested, str(factor): _NO_WAVE}
-        experiment = replace(experiment, untested=untested)
-    changes = factor is not None and not by_size
-    of_sides = [rows[rows["factor"].isna()], *([rows[rows["factor"] == factor]] if changes else [])]
-    statistic = _statistic_of(experiment, of_sides)
-    tables = [round_times(of_side, statistic) for of_side in of_sides]
-    wanted = experiment.unmodified if by_size else experiment.batches
-    sizes = tuple(b for b in wanted if all(b in table for table in tables))
-    batches = tuple(b for b in sizes if b in experiment.batches)
-    complete = [table[list(sizes)].dropna() for table in tables]
-    rounds = sorted(set.intersection(*(set(table.index) for table in complete))) if batches else []
-    if not rounds or (factor or "") in experiment.untested or (by_size and sizes != wanted):
-        return Measurement(experiment=experiment, factor=factor, facts=facts), None
-    both = zip(complete, of_sides, strict=True)
-    rounds_ms = [used_times(table.loc[rounds], of_side) for table, of_side in both]
-    judged = None
-    if experiment.scope == Scope.STEP:
-        judged = _times_of_starts(rounds_ms, _starts(rows, rounds), statistic)
-    several = judged is not None and len(judged[0].varied) > 1
-    alone = (times_of(of_side, statistic) for of_side in rounds_ms)
-    shown = judged if judged and several else list(alone)
-    judged = judged or shown
-    if by_size:
-        shown = judged = _by_size(shown[0], experiment)
-    measured = Measurement(
-        experiment=experiment,
-        factor=factor,
-        facts=facts,
-        rounds=len(rounds),
-        starts=1 if judged[0].replicates else len(judged[0].varied),
-        batches=batches,
-        times_ms=shown[0].by_batch(),
-    )
+) -> _Comparison:
+    """Compare one factor of an experiment with the unmodified runs."""
+    if facts is not None and facts.by_size:
+        return _compare_sizes(experiment, str(factor), facts, rows)
+    sides = [rows[rows["factor"].isna()]]
     if factor is not None:
-        gains = _gains(judged[0], judged[-1])
-        measured = replace(
-            measured,
-            changed_ms=shown[-1].by_batch(),
-            gains=gains,
-            beside_work=_saves_waits(*of_sides) if changes else False,
-        )
-        if not judged[0].replicates:
-            ratios = np.log(judged[-1].varied / judged[0].varied)
-            measured = replace(measured, ratios=tuple(tuple(map(float, start)) for start in ratios))
-    coefficients = dict(experiment.functional)
-    if not coefficients or not coefficients.keys() <= set(batches):
-        return measured, None
-    weights = np.array([coefficients.get(b, 0.0) for b in batches])
-    measured = replace(measured, value=shown[0].total(weights))
-    if factor is None:
-        return measured, None
-    if measured.effect == Effect.BRINGING:
-        largest = np.array(batches) == max(coefficients)
-        shown, judged = ([of[0], of[-1].with_times_of(of[0], largest)] for of in (shown, judged))
-    measured = replace(measured, changed=shown[-1].total(weights))
-    rest = rest_of(experiment.functional_kind, coefficients, batches)
-    return measured, Removal.of(judged[0], judged[-1], weights, rest)
+        sides.append(rows[rows["factor"] == factor])
+    statistic = _statistic_of(experiment, sides)
+    ran = _find_rounds(experiment.batches, sides, statistic)
+    if ran is None or (factor or "") in experiment.untested:
+        return _Comparison(experiment, factor, facts)
+    shown, judged = _take_times(experiment, ran, sides[0], statistic)
+    beside_work = factor is not None and _saves_waits(*sides)
+    return _Comparison(
+        experiment, factor, facts, len(ran.numbers), ran.sizes, shown, judged, beside_work
+    )
+
+
+def _compare_sizes(
+    experiment: Experiment, factor: str, facts: FactorFacts, rows: pd.DataFrame
+) -> _Comparison:
+    """Compare sizes as they ran with the same without the empty part of their last wave of blocks,
+    which unmodified runs of further sizes tell.
+    """
+    waves = {wave.batch for wave in experiment.waves}
+    if not waves & dict(experiment.functional).keys():
+        untested = {**experiment.untested, factor: _NO_WAVE}
+        return _Comparison(replace(experiment, untested=untested), factor, facts)
+    sides = [rows[rows["factor"].isna()]]
+    statistic = _statistic_of(experiment, sides)
+    ran = _find_rounds(experiment.unmodified, sides, statistic)
+    if ran is None or factor in experiment.untested or ran.sizes != experiment.unmodified:
+        return _Comparison(experiment, factor, facts)
+    shown, _ = _take_times(experiment, ran, sides[0], statistic)
+    both = _by_size(shown[0], experiment)
+    return _Comparison(experiment, factor, facts, len(ran.numbers), experiment.batches, both, both)
+
+
+def _find_rounds(
+    wanted: Sequence[int], sides: Sequence[pd.DataFrame], statistic: str
+) -> _Rounds | None:
+    """The rounds that count; None if there is none."""
+    tables = [round_times(side, statistic) for side in sides]
+    sizes = tuple(size for size in wanted if all(size in table for table in tables))
+    if not sizes:
+        return None
+    complete = [table[list(sizes)].dropna() for table in tables]
+    numbers = sorted(set.intersection(*(set(table.index) for table in complete)))
+    if not numbers:
+        return None
+    times_ms = []
+    for table, side in zip(complete, sides, strict=True):
+        times_ms.append(take_used(table.loc[numbers], side))
+    return _Rounds(sizes, numbers, times_ms)
+
+
+def _take_times(
+    experiment: Experiment, ran: _Rounds, unmodified: pd.DataFrame, statistic: str
+) -> tuple[Sequence[Times], Sequence[Times]]:
+    """The times of every side, as they are shown and as they are judged.
+
+    Complete steps are judged by start of the processes, and shown so where there are several.
+    """
+    judged: Sequence[Times] = ()
+    if experiment.scope == Scope.STEP:
+        judged = _times_of_starts(ran.times_ms, _starts(unmodified, ran.numbers), statistic)
+        if len(judged[0].varied) > 1:
+            return judged, judged
+    shown = [times_of(rounds_ms, statistic) for rounds_ms in ran.times_ms]
+    return shown, judged or shown

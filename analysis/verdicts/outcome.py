@@ -21,7 +21,7 @@ from ...profiling.recording.experiments import (
 )
 from ...profiling.recording.store import Recording, as_frame
 from .contrast import REFUTED_BELOW
-from .measurement import Measurement, compared_rows, measure
+from .measurement import Measurement, compare_rows, measure
 from .rule import Decision, decide, ends_early, goes_by_claim, least_share, p_of
 from .words import Verdict
 
@@ -73,11 +73,10 @@ def measurements(
         "process",
         *EXPERIMENT_COUNTERS,
     )
-    finished = {
-        experiment.number: before
-        for experiment in experiments
-        if (before := _find_finished(experiment, known))
-    }
+    finished = {}
+    for experiment in experiments:
+        if before := _find_finished(experiment, known):
+            finished[experiment.number] = before
     parts = parts_without(recording, finished)
     rows = as_frame(recording.arrow("experiments", columns, parts))
     made: list[Measurement] = []
@@ -86,7 +85,7 @@ def measurements(
             made += finished[experiment.number]
             continue
         facts = factors_of(recording.meta, experiment.scope)
-        own = compared_rows(experiment, rows[rows["experiment"] == experiment.number])
+        own = compare_rows(experiment, rows[rows["experiment"] == experiment.number])
         for test in experiment.by_functional():
             made += [measured for measured, _ in measure(test, own, facts)]
     return tuple(made)
@@ -94,32 +93,65 @@ def measurements(
 
 def _find_finished(experiment: Experiment, known: Sequence[Measurement]) -> list[Measurement]:
     """The known measurements of an experiment that ran to its end; empty if some are missing."""
-    before = [one for one in known if one.experiment.number == experiment.number]
-    tested = [one.experiment for one in before if one.factor is None]
+    before = [measured for measured in known if measured.experiment.number == experiment.number]
+    tested = [measured.experiment for measured in before if measured.factor is None]
     is_whole = experiment.done and list(experiment.by_functional()) == tested
     return before if is_whole else []
 
 
-def judged(
+def judge_all(
     measured: Sequence[Measurement], claims: Claims = MappingProxyType({})
 ) -> tuple[Outcome, ...]:
-    """The outcome of every measurement: the only place where verdicts of experiments come from.
+    """The outcome of every measurement, where the claims on complete steps are known."""
+    return judge_steps(measured, judge_terms(measured), claims)
 
-    All tests of a recording on fresh rounds are one family. Screens confirm nothing, and are not in
-    it.
+
+def judge_terms(measured: Sequence[Measurement]) -> dict[int, Outcome]:
+    """The outcomes of experiments on terms, by their place in the measurements.
+
+    No cause has claimed anything of complete steps yet, so the tests of these are in the family by
+    their shares of the anomaly.
     """
-    of_each = [claim_on(each, claims) for each in measured]
-    p_values = [p_of(each, claim) for each, claim in zip(measured, of_each, strict=True)]
+    p_values = [p_of(each, None) for each in measured]
+    outcomes = {}
+    for index, each in enumerate(measured):
+        if each.experiment.scope == Scope.TERM:
+            decision = decide(each, None, _family(index, measured, p_values))
+            outcomes[index] = Outcome.of(each, decision)
+    return outcomes
+
+
+def judge_steps(
+    measured: Sequence[Measurement], on_terms: Mapping[int, Outcome], claims: Claims
+) -> tuple[Outcome, ...]:
+    """The outcome of every measurement: those on terms, and those on complete steps by what causes
+    claim.
+
+    Verdicts of experiments come from here and from `judge_terms` only.
+    """
+    claimed = [claim_on(each, claims) for each in measured]
+    p_values = [p_of(each, claim) for each, claim in zip(measured, claimed, strict=True)]
+    outcomes = []
+    for index, (each, claim) in enumerate(zip(measured, claimed, strict=True)):
+        outcome = on_terms.get(index)
+        if outcome is None:
+            decision = decide(each, claim, _family(index, measured, p_values))
+            outcome = Outcome.of(each, decision)
+        outcomes.append(outcome)
+    return tuple(outcomes)
+
+
+def _family(index: int, measured: Sequence[Measurement], p_values: Sequence[float]) -> list[float]:
+    """P of one test, then of all others of the recording on fresh rounds: they are one family.
+
+    Screens confirm nothing, and are not in it.
+    """
     fresh = [
-        index
-        for index, each in enumerate(measured)
+        place
+        for place, each in enumerate(measured)
         if each.taken is not None and each.experiment.stage != Stage.SCREEN
     ]
-    outcomes = []
-    for index, (each, claim) in enumerate(zip(measured, of_each, strict=True)):
-        family = [p_values[index], *(p_values[other] for other in fresh if other != index)]
-        outcomes.append(Outcome.of(each, decide(each, claim, family)))
-    return tuple(outcomes)
+    return [p_values[index], *(p_values[other] for other in fresh if other != index)]
 
 
 def claim_on(measured: Measurement, claims: Claims) -> float | None:
@@ -130,7 +162,7 @@ def claim_on(measured: Measurement, claims: Claims) -> float | None:
     return claims.get((experiment.functional, measured.factor or ""))
 
 
-def settled(
+def is_settled(
     experiment: Experiment,
     rows: pd.DataFrame,
     claims: Claims = MappingProxyType({}),
@@ -142,14 +174,13 @@ def settled(
     Factors without a claim of their cause are judged by the share that they remove.
     """
     tests = []
-    compared = compared_rows(experiment, rows)
+    compared = compare_rows(experiment, rows)
     for test in experiment.by_functional():
         for each, removal in measure(test, compared, facts):
             if removal is not None:
-                claim = claim_on(each, claims)
+                claim = claim_on(each, claims) if goes_by_claim(each.effect) else None
                 least = least_share(each.effect, test.functional_kind)
-                by_claim = claim if goes_by_claim(each.effect) else None
-                tests.append(removal.p_values(least, REFUTED_BELOW, by_claim))
+                tests.append(removal.p_values(least, REFUTED_BELOW, claim))
     return ends_early(tests)
 
 

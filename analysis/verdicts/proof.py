@@ -77,7 +77,7 @@ def about(
     ]
 
 
-def isolated_of(outcomes: Iterable[Outcome]) -> Outcome | None:
+def find_isolated(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The narrowest measurement of what runs unmodified; None if there is none."""
     measured = [outcome for outcome in outcomes if outcome.factor is None and outcome.value]
     return min(
@@ -87,7 +87,7 @@ def isolated_of(outcomes: Iterable[Outcome]) -> Outcome | None:
 
 def reproduces(outcomes: Iterable[Outcome], share: Share) -> Reproduction | None:
     """Whether the term in isolation shows its share; None if it was not run in isolation."""
-    isolated = isolated_of(outcomes)
+    isolated = find_isolated(outcomes)
     return (
         None
         if isolated is None or isolated.value is None
@@ -178,7 +178,7 @@ def spread(amount: float, left: Sequence[float], claimed: Sequence[float]) -> li
     return [float(part) for part in np.sign(amount) * credited]
 
 
-def confirmed(proofs: Mapping[str, Proof]) -> list[tuple[str, Proof]]:
+def list_confirmed(proofs: Mapping[str, Proof]) -> list[tuple[str, Proof]]:
     """The confirmed causes, the largest amount first."""
     agreeing = [
         (cause, proof) for cause, proof in proofs.items() if proof.verdict == Verdict.CONFIRMED

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...profiling.recording.experiments import FactorFacts, Scope, Stage, members
-from ..decompose.statistics import Estimate, pooled_variance, share_estimate
+from ..decompose.statistics import Estimate, Floats, pool_variance, share_estimate
 from .outcome import Outcome
 from .rule import decide_saving, saves, saving_family
 from .words import Verdict
@@ -76,6 +76,23 @@ def savings(outcomes: Iterable[Outcome]) -> tuple[Saving, ...]:
     Changes that are experiments only are left out. What was measured on fresh rounds counts, in
     whatever experiment.
     """
+    runs = _collect_runs(outcomes)
+    # A screen's starts have fewer rounds, so they vary more: they say nothing of fresh rounds.
+    fresh = {name: change.fresh for name, change in runs.items() if change.fresh}
+    screened = {name: change.screened for name, change in runs.items()}
+    gains = _gains(screened, beside=fresh) | _gains(fresh)
+    tests = {(name, batch): gain for name in fresh for batch, gain in gains[name]}
+    family = saving_family(tests)
+    listed = []
+    for name, change in runs.items():
+        saving = _saving(name, change, gains[name], family)
+        if saving.facts is None or saving.facts.remedy or len(saving.members) > 1:
+            listed.append(saving)
+    return tuple(sorted(listed, key=_order))
+
+
+def _collect_runs(outcomes: Iterable[Outcome]) -> dict[str, _Runs]:
+    """The outcomes of each change of complete steps."""
     runs: dict[str, _Runs] = {}
     counted: set[tuple[int, str]] = set()
     for outcome in outcomes:
@@ -84,51 +101,41 @@ def savings(outcomes: Iterable[Outcome]) -> tuple[Saving, ...]:
         if name is None or experiment.scope != Scope.STEP or (experiment.number, name) in counted:
             continue
         counted.add((experiment.number, name))
-        of_change = runs.setdefault(name, _Runs())
-        kind = of_change.untested if not outcome.gains else of_change.screened
-        (of_change.fresh if outcome.gains and experiment.stage != Stage.SCREEN else kind).append(
-            outcome
-        )
-    # A screen's starts have fewer rounds, so they vary more: they say nothing of fresh rounds.
-    fresh = {name: of.fresh for name, of in runs.items() if of.fresh}
-    screened = {name: of.screened for name, of in runs.items()}
-    gains = _gains(screened, beside=fresh) | _gains(fresh)
-    family = saving_family(
-        {(name, at): gain for name in runs if runs[name].fresh for at, gain in gains[name]}
-    )
-    all_savings = (_saving(name, of, gains[name], family) for name, of in runs.items())
-    kept = [
-        saving
-        for saving in all_savings
-        if saving.facts is None or saving.facts.remedy or len(saving.members) > 1
-    ]
-    return tuple(sorted(kept, key=_order))
+        change = runs.setdefault(name, _Runs())
+        if not outcome.gains:
+            change.untested.append(outcome)
+        elif experiment.stage == Stage.SCREEN:
+            change.screened.append(outcome)
+        else:
+            change.fresh.append(outcome)
+    return runs
 
 
 def _saving(
     name: str,
-    of: _Runs,
+    change: _Runs,
     gains: tuple[tuple[int, Estimate], ...],
     family: Mapping[tuple[str, int], float],
 ) -> Saving:
-    ran = of.fresh or of.screened
-    last = (ran or of.untested)[-1]
+    ran = change.fresh or change.screened
+    last = (ran or change.untested)[-1]
     memory_bytes = _beyond(last.experiment.memory_bytes, name)
-    proven = tuple(batch for batch, gain in gains if of.fresh and saves(gain, family[name, batch]))
+    proven = []
+    for batch, gain in gains if change.fresh else ():
+        if saves(gain, family[name, batch]):
+            proven.append(batch)
+    described = (outcome.facts for outcome in (*ran, *change.untested) if outcome.facts)
+    changed = (outcome.changed_results for outcome in reversed(ran) if outcome.changed_results)
     return Saving(
         factor=name,
-        facts=next(
-            (outcome.facts for outcome in (*ran, *of.untested) if outcome.facts is not None), None
-        ),
+        facts=next(described, None),
         verdict=decide_saving([gain for _, gain in gains], proven),
         gains=gains,
-        proven=proven,
-        fresh=bool(of.fresh),
+        proven=tuple(proven),
+        fresh=bool(change.fresh),
         beside_work=any(outcome.beside_work for outcome in ran),
         reason=None if ran else last.reason,
-        changed_results=next(
-            (outcome.changed_results for outcome in reversed(ran) if outcome.changed_results), None
-        ),
+        changed_results=next(changed, None),
         setup_s=_beyond(last.experiment.setup_s, name),
         memory_bytes=None if memory_bytes is None else int(memory_bytes),
     )
@@ -156,15 +163,17 @@ def _gains(
     together. Where a screen has one start of each, it is known from the fresh rounds `beside` it.
     """
     logs, others = _logs_of(ran), _logs_of(beside or {})
-    pooled = {batch: _spread(logs, others, batch) for batch in _batches_of(logs)}
-    return {
-        name: tuple(
-            (batch, share_estimate(np.array(of[batch]), pooled[batch], alone=beside is not None))
-            for batch in pooled
-            if batch in of
-        )
-        for name, of in logs.items()
-    }
+    spreads = {batch: _spread(logs, others, batch) for batch in _batches_of(logs)}
+    gains = {}
+    for name, by_batch in logs.items():
+        estimates = []
+        for batch, spread in spreads.items():
+            if batch in by_batch:
+                starts = np.array(by_batch[batch])
+                gain = share_estimate(starts, spread, alone=beside is not None)
+                estimates.append((batch, gain))
+        gains[name] = tuple(estimates)
+    return gains
 
 
 def _logs_of(ran: Mapping[str, Sequence[Outcome]]) -> _Logs:
@@ -183,11 +192,16 @@ def _batches_of(logs: _Logs) -> list[int]:
 
 def _spread(logs: _Logs, others: _Logs, batch: int) -> tuple[float, float]:
     """Variance of starts at a batch size, and its degrees of freedom."""
-    own, of_others = (
-        pooled_variance([np.array(of[batch]) for of in logs_of.values() if batch in of])
-        for logs_of in (logs, others)
-    )
-    return own if own[1] else (_SCREEN_VARIANCE * of_others[0], of_others[1])
+    own = pool_variance(_starts_at(logs, batch))
+    if own[1]:
+        return own
+    variance, freedom = pool_variance(_starts_at(others, batch))
+    return _SCREEN_VARIANCE * variance, freedom
+
+
+def _starts_at(logs: _Logs, batch: int) -> list[Floats]:
+    """The starts of each change that ran at a batch size."""
+    return [np.array(by_batch[batch]) for by_batch in logs.values() if batch in by_batch]
 
 
 def _order(saving: Saving) -> tuple[int, int, float]:

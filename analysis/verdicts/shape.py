@@ -13,7 +13,7 @@ from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import with_set_aside
 from ..decompose.functionals import bend
 from ..decompose.statistics import LEVEL, Floats, estimate, holm
-from .measurement import Measurement, round_times, times_of, used_rounds, used_times
+from .measurement import Measurement, count_used, round_times, take_used, times_of
 
 _LEAST_JUMP = 0.02  # of the middle time of the grid; a smaller jump is not named
 _ONE_JUMP = 0.7  # share of all jumps that one of them makes where the curve is called a jump
@@ -39,8 +39,8 @@ def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
     batches = np.array(outcome.batches, np.float64)
     if len(batches) < 4 or len(table) < 2:
         return Shape("undecided", None, None, f"The grid has too few {axis.values} or rounds.")
-    used = used_times(table, rows)
-    times, rounds = times_of(used), int(used_rounds(used).min())
+    used = take_used(table, rows)
+    times, rounds = times_of(used), int(count_used(used).min())
     scale = float(np.median(times.value))
     each = zip(_jumps(batches, times.value), _jumps(batches, times.varied).T, strict=True)
     jumps = [estimate(float(value), varied, rounds, scale) for value, varied in each]

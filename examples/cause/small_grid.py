@@ -5,7 +5,7 @@ Amount: of a negative bend or excess, what the term saved per block once every S
 example, not a proof.
 """
 
-from curvescope.analysis.causes.evidence import Claim, Strength, seen
+from curvescope.analysis.causes.evidence import Claim, Strength, cite
 
 CAUSE = "small grid"
 
@@ -25,7 +25,7 @@ def weigh(case):
         cause=CAUSE,
         amount=case.share.value.value,
         strength=Strength.SIGN,
-        evidence=(seen("blocks of the grid", blocks, "", "kernels.grid_x"),),
+        evidence=(cite("blocks of the grid", blocks, "", "kernels.grid_x"),),
         refuted_by="Padding the grid with idle blocks does not change the time at the smaller "
         "batch size.",
     )

@@ -13,7 +13,7 @@ from ..factor import Factor, StepChange, Target, TermChange
 from ..replay.batch_extents import pad_batch, reason_against_other_batch, slice_batch
 from ..replay.rebuild import bind
 from ..replay.recorded_call import CallFamily, CannotReplay, RecordedCall
-from ..replay.results import besides, changed_operands, results_of
+from ..replay.results import besides, find_changed_operands, results_of
 from ..replay.runnable import Runnable
 
 # Larger batch sizes in pieces of the size before an algorithm switch, with the operators and
@@ -164,7 +164,7 @@ def _split(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     )
     returned, written = (
         results_of(runnable.run()),
-        changed_operands(runnable.overload, runnable.arguments),
+        find_changed_operands(runnable.overload, runnable.arguments),
     )
     if written and not besides(returned, written):
         return replace(runnable, run=lambda: [half() for half in halves])
@@ -212,7 +212,7 @@ def _reason_against_split_batch(target: Target) -> str | None:
     return "a batch of one sample has no halves" if max(target.batches) < 2 else None
 
 
-def _changed_results(target: Target) -> str | None:
+def _describe_results(target: Target) -> str | None:
     if target.configuration.step is None:
         return None
     return "two steps of half the batch ran; in training, add the gradients of both and update once"
@@ -243,7 +243,7 @@ SPLIT_BATCH = Factor(
         "before the update",
         screen=7,
         reason_against=_reason_against_split_batch,
-        changed_results=_changed_results,
+        changed_results=_describe_results,
         change=_change,
     ),
     levels=True,

@@ -23,7 +23,7 @@ def _weights_at(call: RecordedCall) -> int | None:
     if not is_product(call):
         return None
     of_expert = is_of_experts(call.layer or "")
-    matrices = [at for at, one in enumerate(call.arguments) if _dimensions(one) > 1]
+    matrices = [at for at, argument in enumerate(call.arguments) if _dimensions(argument) > 1]
     for at in matrices:
         numbers = call.numbers.operands.get(at)
         whole = of_expert or _dimensions(call.arguments[at]) == 3
@@ -47,12 +47,12 @@ def _with_one(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
         return runnable
     weights = runnable.arguments[at]
     if weights.dim() == 3:
-        one = weights[:1]
-        changed = one.expand_as(weights)
+        expert = weights[:1]
+        changed = expert.expand_as(weights)
     else:
         layout = f"{tuple(weights.shape)} {weights.stride()} {weights.dtype}"
-        one = changed = runnable.converted.setdefault((f"one expert {layout}", 0), weights)
-    bytes_ = one.numel() * one.element_size()
+        expert = changed = runnable.converted.setdefault((f"one expert {layout}", 0), weights)
+    bytes_ = expert.numel() * expert.element_size()
     cache_bytes = shared_cache_bytes(str(weights.device))
     if cache_bytes is not None and bytes_ > cache_bytes:
         raise CannotReplay(

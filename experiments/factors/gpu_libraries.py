@@ -49,7 +49,7 @@ def _small_workspace() -> Iterator[None]:
 
 
 @contextmanager
-def _tuned() -> Iterator[None]:
+def _tune() -> Iterator[None]:
     """Products through the fastest of cuBLASLt's candidates, which PyTorch times once for each."""
     tunable = import_torch().cuda.tunable
     former = tunable.is_enabled(), tunable.tuning_is_enabled()
@@ -102,7 +102,7 @@ CUBLASLT_LIST = Factor(
         how=" ".join("=".join(pair) for pair in _VARIABLES_OF_LIST)
         + " in the environment of the process",
         reason_against=_reason_against_list,
-        around=_tuned,
+        around=_tune,
         discarded=2,  # the first run of a product times the algorithms
     ),
     levels=True,

@@ -111,7 +111,7 @@ class _ReplayedSteps(ChangedSteps):
 
     def __init__(self, workload: Any) -> None:
         super().__init__(workload)
-        self._compiled_before = _compiled_frames()
+        self._compiled_before = _count_compiled()
         self._checked: set[int] = set()
 
     def load(self, batch: int) -> None:
@@ -124,7 +124,7 @@ class _ReplayedSteps(ChangedSteps):
         self.workload.submit()  # makes what later steps keep, e.g. the state of an optimizer
         self._tape = OperatorTape(self.workload.submit, check=batch not in self._checked)
         self._checked.add(batch)
-        if _compiled_frames() > self._compiled_before:
+        if _count_compiled() > self._compiled_before:
             raise CurvescopeError("the step runs compiled code, whose operators cannot be seen")
         self._batch = batch
 
@@ -136,7 +136,7 @@ class _ReplayedSteps(ChangedSteps):
         return start_ns, duration_ns
 
 
-def _compiled_frames() -> int:
+def _count_compiled() -> int:
     counted = sys.modules.get("torch._dynamo.utils")
     return 0 if counted is None else int(counted.counters["frames"]["ok"])
 

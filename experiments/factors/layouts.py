@@ -201,10 +201,10 @@ def _store_stored_operands(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     if runnable.call.op == "aten::bmm" and (shared := runnable.arguments[1]).stride(0) == 0:
         rows = runnable.arguments[0].contiguous()
         return replace(runnable, run=partial(_product_of_rows, rows, shared[0].contiguous()))
-    return runnable.with_arguments(tuple(map(_stored, runnable.arguments)))
+    return runnable.with_arguments(tuple(map(_store, runnable.arguments)))
 
 
-def _stored(value: Any) -> Any:
+def _store(value: Any) -> Any:
     return value.contiguous() if hasattr(value, "contiguous") else value
 
 

@@ -246,7 +246,7 @@ def _reason_against(target: Target) -> str | None:
     return None if target.lowest_clock_hz else "the recording has no clocks of its steps"
 
 
-def _locked(target: Target) -> AbstractContextManager[object]:
+def _lock(target: Target) -> AbstractContextManager[object]:
     return locked_clocks(
         target.configuration.device, int(_BELOW * (target.lowest_clock_hz or 0) / 1e6)
     )
@@ -256,7 +256,7 @@ LOCKED_CLOCK = Factor(
     name="locked_clock",
     what="the clock is locked to one value at all sizes, 5 % below the lowest",
     refuses={"cpu": "only the clock of a GPU is locked"},
-    step=StepChange(reason_against=_reason_against, around=_locked),
+    step=StepChange(reason_against=_reason_against, around=_lock),
     any_framework=True,
 )
 

@@ -85,7 +85,7 @@ class OperatorTape:
                     kept[number] = None
                 _run(call, kept)
             return tree_map(
-                lambda entry: _filled(entry, kept),
+                lambda entry: _fill(entry, kept),
                 self._returned,
                 is_leaf=lambda entry: isinstance(entry, _Place),
             )
@@ -97,19 +97,19 @@ def _run(call: _Call, kept: list[Any]) -> None:
     if positions:
         arguments = arguments.copy()
         for position in positions:
-            arguments[position] = _filled(arguments[position], kept)
+            arguments[position] = _fill(arguments[position], kept)
     if names:
-        named = {**named, **{name: _filled(named[name], kept) for name in names}}
+        named = {**named, **{name: _fill(named[name], kept) for name in names}}
     returned = call.run(*arguments, **named)
     for position, number in call.results:
         kept[number] = returned if isinstance(returned, torch.Tensor) else returned[position]
 
 
-def _filled(value: Any, kept: list[Any]) -> Any:
+def _fill(value: Any, kept: list[Any]) -> Any:
     if isinstance(value, _Place):
         base = kept[value.result]
         return base if value.view is None else torch.as_strided(base, *value.view)
-    return [_filled(entry, kept) for entry in value] if isinstance(value, list) else value
+    return [_fill(entry, kept) for entry in value] if isinstance(value, list) else value
 
 
 class _Recorder(TorchDispatchMode):
@@ -159,7 +159,7 @@ class _Recorder(TorchDispatchMode):
             position for position, argument in enumerate(arguments) if _has_place(argument)
         )
         names = tuple(name for name, argument in named.items() if _has_place(argument))
-        writes = _written(func, arguments, named)
+        writes = _write_back(func, arguments, named)
         for target in _tensors(writes) if self._keep else ():
             self._before.setdefault((_address(target), *_form(target)), (target, target.clone()))
         returned = func(*args, **kwargs)
@@ -222,7 +222,7 @@ def _has_place(value: Any) -> bool:
     )
 
 
-def _written(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+def _write_back(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     schema = func._schema
     of_name = dict(
         zip((argument.name for argument in schema.arguments), arguments, strict=False)

@@ -219,7 +219,7 @@ def _argument(
         return [values.tensor(tensor, index) for tensor in recorded.tensors]
     if isinstance(recorded, Value):
         value = list(recorded.value) if isinstance(recorded.value, tuple) else recorded.value
-        return _named_constant(torch, inner, value)
+        return _find_constant(torch, inner, value)
     if inner == "str":
         if kind.has_default_value():
             notes.append(f"{kind.name} is not recorded, assumed {kind.default_value}")
@@ -231,7 +231,7 @@ def _argument(
     return None
 
 
-def _named_constant(torch: Any, kind: str, value: Any) -> Any:
+def _find_constant(torch: Any, kind: str, value: Any) -> Any:
     if not isinstance(value, int):
         return value
     if kind == "ScalarType":

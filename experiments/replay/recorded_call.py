@@ -206,7 +206,7 @@ class CallFamily:
                     f"{_describe(path)} follows no rule over the recorded batch sizes"
                 )
             numbers[path] = value
-        arguments = _mapped(nearest.arguments, lambda path, _: numbers[path])
+        arguments = _map(nearest.arguments, lambda path, _: numbers[path])
         return replace(
             nearest,
             arguments=arguments,
@@ -246,7 +246,7 @@ def _match(group: Mapping[int, list[RecordedCall]], batches: Sequence[int]) -> l
         family = CallFamily(chosen, _rules(chosen))
         if len(chosen) > 1:
             for batch in sorted(set(group) - set(complete)):
-                if (call := _predicted(family, group[batch], batch)) is not None:
+                if (call := _predict(family, group[batch], batch)) is not None:
                     used.add(id(call))
                     chosen[batch] = _share(call, family)
         chosen = dict(sorted(chosen.items()))
@@ -264,7 +264,7 @@ def _match(group: Mapping[int, list[RecordedCall]], batches: Sequence[int]) -> l
     return matched
 
 
-def _predicted(family: CallFamily, rows: Sequence[RecordedCall], batch: int) -> RecordedCall | None:
+def _predict(family: CallFamily, rows: Sequence[RecordedCall], batch: int) -> RecordedCall | None:
     try:
         expected = family.at(batch).arguments
     except CannotReplay:
@@ -316,7 +316,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _mapped(value: Any, change: Callable[[NumberPath, int], int], path: NumberPath = ()) -> Any:
+def _map(value: Any, change: Callable[[NumberPath, int], int], path: NumberPath = ()) -> Any:
     """Arguments with each whole number changed, which has a path."""
     if isinstance(value, TensorArgument):
         shape = tuple(change((*path, "shape", at), extent) for at, extent in enumerate(value.shape))
@@ -326,19 +326,19 @@ def _mapped(value: Any, change: Callable[[NumberPath, int], int], path: NumberPa
         return replace(value, shape=shape, strides=strides)
     if isinstance(value, TensorList):
         return TensorList(
-            tuple(_mapped(tensor, change, (*path, at)) for at, tensor in enumerate(value.tensors))
+            tuple(_map(tensor, change, (*path, at)) for at, tensor in enumerate(value.tensors))
         )
     if isinstance(value, Value):
-        return Value(_mapped(value.value, change, (*path, "value")))
+        return Value(_map(value.value, change, (*path, "value")))
     if isinstance(value, tuple):
-        return tuple(_mapped(entry, change, (*path, at)) for at, entry in enumerate(value))
+        return tuple(_map(entry, change, (*path, at)) for at, entry in enumerate(value))
     return change(path, value) if _is_number(value) else value
 
 
 def _numbers(arguments: Sequence[Argument]) -> dict[NumberPath, int]:
     """Every whole number of the arguments, by its path."""
     numbers: dict[NumberPath, int] = {}
-    _mapped(arguments, numbers.setdefault)
+    _map(arguments, numbers.setdefault)
     return numbers
 
 

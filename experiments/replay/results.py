@@ -33,7 +33,7 @@ def results_of(returned: Any) -> list[Any]:
     return [returned] if returned is None or hasattr(returned, "shape") else []
 
 
-def changed_operands(overload: Any, arguments: Sequence[Any]) -> list[Any]:
+def find_changed_operands(overload: Any, arguments: Sequence[Any]) -> list[Any]:
     """The tensors among the arguments that an operator writes."""
     written = sorted(written_arguments(overload._schema))
     return results_of([arguments[index] for index in written if arguments[index] is not None])
@@ -65,7 +65,7 @@ def try_call(runnable: Runnable, device: str) -> Tried:
     afterwards.
     """
     torch = import_torch()
-    written = changed_operands(runnable.overload, runnable.arguments)
+    written = find_changed_operands(runnable.overload, runnable.arguments)
     former = [operand.clone() for operand in written]
     with torch.random.fork_rng([] if device == "cpu" else [torch.device(device)]):
         torch.manual_seed(0)

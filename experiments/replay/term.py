@@ -116,8 +116,8 @@ class ReplayedTerm:
         """
         operands = {
             index: value
-            for (owner, of, index), (recorded, value) in self._shared.items()
-            if (owner, of) == (id(family), at) and recorded == call.arguments[index]
+            for (owner, place, index), (recorded, value) in self._shared.items()
+            if (owner, place) == (id(family), at) and recorded == call.arguments[index]
         }
         # With one seed, an input would begin with the numbers of weights from another batch size.
         replayed = rebuild(call, self.device, seed=call.batch or 0, operands=operands)
@@ -184,7 +184,7 @@ def read_term(
 
 def _with_own_weights(call: RecordedCall) -> list[RecordedCall]:
     """Equal calls of several experts one by one, as each has weights of its own; others as one."""
-    if not any(one.part_of for one in call.numbers.operands.values()):
+    if not any(operand.part_of for operand in call.numbers.operands.values()):
         return [call]
     return [replace(call, calls=1)] * call.calls
 

@@ -96,13 +96,13 @@ class Values:
         ):
             # The elements of an expanded tensor share memory, which cannot be filled through it.
             memory = self._torch.empty(storage_elements(recorded), dtype=dtype, device=device)
-            return self._filled(memory, recorded, index).as_strided(recorded.shape, strides)
+            return self._fill(memory, recorded, index).as_strided(recorded.shape, strides)
         if strides is None:
-            return self._filled(
+            return self._fill(
                 self._torch.empty(recorded.shape, dtype=dtype, device=device), recorded, index
             )
         made = self._torch.empty_strided(recorded.shape, strides, dtype=dtype, device=device)
-        return self._filled(made, recorded, index)
+        return self._fill(made, recorded, index)
 
     def positions(self, recorded: TensorArgument, index: int, dimension: int) -> Any:
         """Positions along a dimension of `self`, uniform over its extent, or a mask: one tensor of
@@ -124,7 +124,7 @@ class Values:
         if _MAX_POOL_BACKWARD.fullmatch(self._op):
             self._copy_pool_indices(dict(zip(self._names, arguments, strict=True)))
 
-    def _filled(self, memory: Any, recorded: TensorArgument, index: int) -> Any:
+    def _fill(self, memory: Any, recorded: TensorArgument, index: int) -> Any:
         name = self._names[index]
         numbers = self._numbers.get(index)
         if memory.dtype == self._torch.bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import curvescope
-from curvescope.analysis.diagnosis.explain import ONE_PROCESS, TWO_PROCESSES
+from curvescope.analysis.render.notes import ONE_PROCESS, TWO_PROCESSES
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.workload.own_step import refuse_while_importing

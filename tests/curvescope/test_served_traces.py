@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from curvescope.analysis.served_steps import select_served
+from curvescope.analysis.decompose.served_steps import select_served
 
 from ..shared import load_script
 

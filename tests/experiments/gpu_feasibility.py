@@ -269,7 +269,7 @@ def _claims(target: Any, cause: str) -> bool:
     """Whether a cause claims some of an anomaly; an unproven slow call is none of its causes all
     the same.
     """
-    claims = (term.claims[cause].amount for term in target.cases if cause in term.claims)
+    claims = (term.claims[cause].amount for term in target.terms if cause in term.claims)
     return any(amount * target.value.value > 0 for amount in claims)
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from curvescope.analysis.verdicts.measurement import compared_rows, measure
-from curvescope.analysis.verdicts.outcome import judged
+from curvescope.analysis.verdicts.measurement import compare_rows, measure
+from curvescope.analysis.verdicts.outcome import judge_all
 from curvescope.experiments.factors import all_facts
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 from curvescope.profiling.recording.operators import encode_arguments
@@ -73,8 +73,8 @@ def operator(batch, op, arguments=(), **others):
 
 def outcomes_of(one, rows, facts, earlier=(), claims=None):
     """The outcomes of one experiment, beside those of earlier ones."""
-    measured = [measurement for measurement, _ in measure(one, compared_rows(one, rows), facts)]
-    return list(judged([*earlier, *measured], claims or {})[len(earlier) :])
+    measured = [measurement for measurement, _ in measure(one, compare_rows(one, rows), facts)]
+    return list(judge_all([*earlier, *measured], claims or {})[len(earlier) :])
 
 
 def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0, slow=0.0):

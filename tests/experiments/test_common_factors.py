@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from curvescope.analysis.diagnosis.remedies import naming
+from curvescope.analysis.diagnosis.remedies import insert_names
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.factor import Target
 from curvescope.experiments.factors import factor_of, step_change
@@ -180,16 +180,16 @@ def test_the_weights_that_recorded_products_multiply_by_are_stored_in_the_other_
 def test_instructions_name_the_parameters():
     how = step_change("other_layout").how
     one, ends = (
-        naming(how, ["decoder.token_embedding.weight"]),
-        naming(how, [f"h.{i}.fc.weight" for i in range(12)]),
+        insert_names(how, ["decoder.token_embedding.weight"]),
+        insert_names(how, [f"h.{i}.fc.weight" for i in range(12)]),
     )
     assert one.startswith(
         "for name in ['decoder.token_embedding.weight']:\n    weight = model.get_parameter(name)"
     )
     assert "[name for name, _ in model.named_parameters() if name.endswith(('fc.weight',))]" in ends
-    assert "that of the embedding" in naming(how, ())
-    assert naming("fused=True", ["a"]) == "fused=True"
-    assert naming(None, ["a"]) is None
+    assert "that of the embedding" in insert_names(how, ())
+    assert insert_names("fused=True", ["a"]) == "fused=True"
+    assert insert_names(None, ["a"]) is None
 
 
 def test_threads_are_halved_only_where_half_of_them_is_no_other_change(monkeypatch):

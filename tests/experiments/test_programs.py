@@ -153,7 +153,7 @@ def test_a_round_of_an_experiment_on_a_program_takes_a_run_for_each_variant_and_
     curve = SimpleNamespace(
         conditions=(2, 4), points=[SimpleNamespace(time_ms=SimpleNamespace(value=1.0))] * 2
     )
-    diagnosis = SimpleNamespace(curve=curve, terms=None, recorded=None)
+    diagnosis = SimpleNamespace(curve=curve, terms=None, recorded=SimpleNamespace(groups={}))
     setup_s, round_s = Budget(diagnosis, "cpu", 600.0, run_s=8.0)._times_s(wanted)
     assert setup_s == 0.0
     assert 4 * 8.0 < round_s < 4 * 11.0

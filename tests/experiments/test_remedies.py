@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.decompose.statistics import Estimate, pooled_variance, share_estimate
+from curvescope.analysis.decompose.statistics import Estimate, pool_variance, share_estimate
 from curvescope.analysis.decompose.terms import KERNELS, Key
 from curvescope.analysis.diagnosis.remedies import Remedies, find_remedies
 from curvescope.analysis.render.remedies import (
@@ -326,8 +326,8 @@ def test_a_change_that_can_save_little_of_the_largest_step_is_tried_last(
     key = Key(None, "optimizer", KERNELS)
     values_ms = np.full((len(BATCHES), 1), optimizer_ms)
     terms = SimpleNamespace(keys=(key,), values_ms=values_ms, conditions=BATCHES)
-    vars(situation.diagnosis).update(terms=terms, recorded=None)
-    names = RemedyPlan(situation)._ordered(costly=False)
+    vars(situation.diagnosis).update(terms=terms, recorded=SimpleNamespace(groups={}))
+    names = RemedyPlan(situation)._order(costly=False)
     assert (names.index("fused_optimizer") < names.index("bf16_autocast")) is first
 
 
@@ -354,7 +354,7 @@ def test_fresh_rounds_of_a_change_are_planned_with_the_time_that_its_steps_took(
 def test_where_threads_mostly_waited_for_a_core_fewer_threads_are_tried_first(prevail):
     situation = Machine({}).situation(150.0)
     vars(situation.diagnosis)["disturbances"] = SimpleNamespace(prevail=prevail)
-    first = RemedyPlan(situation)._ordered(costly=False)[:3]
+    first = RemedyPlan(situation)._order(costly=False)[:3]
     assert ("one_thread" in first) is prevail
 
 
@@ -462,12 +462,12 @@ def test_a_screen_whose_changes_vary_does_not_widen_what_fresh_rounds_say():
 
 def test_a_start_of_processes_counts_once_and_a_group_that_varies_more_has_its_own_variance():
     steady, wild = np.log([0.90, 0.91, 0.89, 0.90]), np.log([0.7, 1.1, 0.9, 0.9])
-    pooled = pooled_variance([steady, wild])
+    pooled = pool_variance([steady, wild])
     assert pooled[1] == 6
     assert pooled[0] == pytest.approx((np.var(steady, ddof=1) + np.var(wild, ddof=1)) / 2)
     # Student's t with 3 degrees of freedom: 3.182
     half = 3.182 * np.std(steady, ddof=1) / 2
-    alone = share_estimate(steady, pooled_variance([steady]))
+    alone = share_estimate(steady, pool_variance([steady]))
     assert (alone.value, alone.low) == pytest.approx(
         (1 - np.exp(steady.mean()), 1 - np.exp(steady.mean() + half)), 1e-3
     )

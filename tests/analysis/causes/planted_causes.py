@@ -20,7 +20,9 @@ from curvescope.analysis.decompose.communication import slow_downs
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.decompose.terms import KERNELS, Key
-from curvescope.analysis.diagnosis.split import diagnose, explain
+from curvescope.analysis.diagnosis.estimate import Estimates
+from curvescope.analysis.diagnosis.explain import diagnose
+from curvescope.analysis.diagnosis.split import explain_functional
 from curvescope.profiling.hardware.limits import Hardware, hardware_of
 
 from ..synthetic import profiled_step, times_of, work_of
@@ -352,7 +354,9 @@ def diagnosed(cause):
     steps, kernels, beside = planted(cause, 1)
     plan = cause if isinstance(cause, Plan) else PLANS[cause]
     statistic = "median" if plan.slow_steps == 1.0 else FASTER_HALF
-    return diagnose(steps, times_of(steps, kernels), statistic=statistic, recorded=beside), beside
+    times = times_of(steps, kernels)
+    recorded = replace(beside, kernel_times=times, statistic=statistic)
+    return diagnose(recorded), recorded
 
 
 def explained(cause, functional=None, **beside):
@@ -361,4 +365,4 @@ def explained(cause, functional=None, **beside):
     """
     found, recorded = diagnosed(cause)
     functional, recorded = functional or excess(8, 16), replace(recorded, **beside)
-    return explain(functional, found.curve, found.terms, found.kernel_times, recorded)
+    return explain_functional(functional, Estimates(found.curve, found.terms), recorded)

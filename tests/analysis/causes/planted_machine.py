@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.diagnosis.explain import explain, recorded
+from curvescope.analysis.diagnosis.explain import explain, explain_one
 from curvescope.analysis.diagnosis.result import Explanation
-from curvescope.analysis.diagnosis.split import explain as split
 from curvescope.profiling.recording.store import Recording, RecordingWriter, open_recording
 
 from ...shared import ROOT
@@ -91,10 +90,7 @@ def record(case: Planted, path: Path, rounds: int = 10, profiled: int = 10) -> R
 def name_cause(case: Planted, recording: Recording) -> Explanation:
     """The excess between the case's two batch sizes, split."""
     found = explain(recording)
-    assert found.terms is not None
-    return split(
-        excess(*case.pair), found.curve, found.terms, found.kernel_times, recorded(recording)
-    )
+    return explain_one(found, excess(*case.pair))
 
 
 def keep(recording: Recording, path: Path) -> None:

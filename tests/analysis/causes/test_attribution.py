@@ -15,7 +15,7 @@ from curvescope.analysis.causes import (
     factors,
     interventions,
 )
-from curvescope.analysis.causes.attribution import _claims_of_steps
+from curvescope.analysis.causes.attribution import claim_steps
 from curvescope.analysis.causes.totals import totals
 from curvescope.analysis.decompose.functionals import excess, fixed_cost
 from curvescope.analysis.decompose.terms import KERNELS, Key
@@ -352,10 +352,10 @@ def test_a_claim_beyond_the_anomaly_counts_as_all_of_it():
         "launch- or host-bound": 90.0,
         "optimizer work": -3.0,
     }
-    term = SimpleNamespace(claimed=lambda cause: amounts.get(cause, 0.0))
-    _, claims = _claims_of_steps([term], 50.0, [])
+    term = SimpleNamespace(claim_of=lambda cause: amounts.get(cause, 0.0))
+    claims = claim_steps([term], 50.0)
     assert (claims["kept_memory"], claims["priority"]) == (50.0, 15.0)
-    assert _claims_of_steps([term], -50.0, [])[1] == dict.fromkeys(
+    assert claim_steps([term], -50.0) == dict.fromkeys(
         ("no_update", "fused_optimizer", "foreach_optimizer"), -3.0
     )
 

@@ -17,10 +17,9 @@ from curvescope.analysis.causes.kernel_choice import graph_batches
 from curvescope.analysis.causes.memory import cache_capacity
 from curvescope.analysis.causes.threads import throttling
 from curvescope.analysis.decompose.functionals import bend, excess
-from curvescope.analysis.diagnosis.explain import explain as explain_recording
-from curvescope.analysis.diagnosis.explain import recorded
-from curvescope.analysis.diagnosis.split import diagnose, explain
+from curvescope.analysis.diagnosis.explain import diagnose, explain, explain_one
 from curvescope.analysis.render.causes import verdict_sentence
+from curvescope.analysis.render.notes import list_notes
 from curvescope.cli import main
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.store import open_recording
@@ -113,8 +112,8 @@ def test_kernels_of_an_operator_that_runs_at_one_size_only_are_no_switch(op, cla
             else ("kernel_at_16", 7.0 * b, {"op": op})
         )
     )
-    (case,) = (case for case in explained(other).cases if case.share.label == "conv3 backward")
-    assert ("algorithm switch" in case.claims) == claimed
+    terms = {term.case.share.label: term for term in explained(other).terms}
+    assert ("algorithm switch" in terms["conv3 backward"].claims) == claimed
 
 
 @pytest.mark.parametrize("name", ["Memcpy HtoD", *names_of_host_copies()])
@@ -163,10 +162,10 @@ def test_a_batch_size_that_runs_another_kernel_from_some_round_on_is_named(tmp_p
             "implicit_gemm"
         )
 
-    assert not explain_recording(open_recording(write_planted(tmp_path / "same"))).notes
-    (note,) = explain_recording(
-        open_recording(write_planted(tmp_path / "changed", change=change))
-    ).notes
+    same = open_recording(write_planted(tmp_path / "same"))
+    assert not list_notes(explain(same))
+    changed = open_recording(write_planted(tmp_path / "changed", change=change))
+    (note,) = list_notes(explain(changed))
     assert note.startswith(
         f"Batch 16: from round {first + 1} on implicit_gemm runs in place of dgrad_engine<"
     )
@@ -298,10 +297,7 @@ def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
         == 0
     )
     recording = open_recording(tmp_path / "run")
-    found = explain_recording(recording)
-    split = explain(
-        excess(32, 64), found.curve, found.terms, found.kernel_times, recorded(recording)
-    )
+    split = explain_one(explain(recording), excess(32, 64))
     causes = {c.cause: c.amount for c in split.causes}
     assert math.fsum(causes.values()) == pytest.approx(split.value.value, rel=1e-9)
     assert {"launch- or host-bound", UNEXPLAINED} <= set(causes)
@@ -314,7 +310,7 @@ def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
 )
 def test_no_cache_is_outgrown_by_steps_that_fit_it(cache_bytes, possible):
     explanation = explained("cache capacity")
-    case = next(one for one in explanation.cases if "cache capacity" in one.claims)
+    case = next(term.case for term in explanation.terms if "cache capacity" in term.claims)
     hardware = replace(case.hardware, cache_bytes=cache_bytes)
     assert cache_capacity.possible(replace(case, hardware=hardware), 1.0) == possible
 
@@ -362,7 +358,7 @@ def test_a_layer_that_only_copies_has_no_operand_that_it_copies_before_it():
 def test_a_kernel_that_names_the_layout_it_works_on_copies_nothing(name):
     """On an H100, convolutions and pooling were called copies of operands."""
     works = Plan(kernel=lambda b: (name, (3.0 if b < 16 else 6.0) * b, {"op": "aten::conv2d"}))
-    claimed = {cause for one in explained(works).cases for cause in one.claims}
+    claimed = {cause for term in explained(works).terms for cause in term.claims}
     assert "copies of operands" not in claimed
 
 
@@ -392,7 +388,7 @@ def test_the_ridge_is_that_of_the_recordings_precision(precision, ridge):
     )
     assert v100.roof("compute").per_s / v100.roof("DRAM").per_s == pytest.approx(ridge, rel=0.01)
     claims = {
-        cause for term in explained("roof change", hardware=v100).cases for cause in term.claims
+        cause for term in explained("roof change", hardware=v100).terms for cause in term.claims
     }
     assert ("roof change" in claims) == (precision == "fp32")
 
@@ -404,8 +400,8 @@ def claim_of(cause, plan, change):
     steps, kernels, recorded = planted(plan, 1, rounds=4)
     kernels = kernels.assign(batch=kernels["step"].map(steps.set_index("step")["batch"]))
     kernels, recorded = change(kernels, recorded)
-    found = diagnose(steps, times_of(steps, kernels.drop(columns="batch")), recorded=recorded)
-    split = explain(excess(8, 16), found.curve, found.terms, found.kernel_times, recorded)
+    times = times_of(steps, kernels.drop(columns="batch"))
+    split = explain_one(diagnose(replace(recorded, kernel_times=times)), excess(8, 16))
     (case,) = [one for one in split.cases if one.share.key.layer == "conv3"]
     return cause.weigh(case)
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from curvescope.analysis.causes.blocks import SIZES, find_block
-from curvescope.analysis.causes.padding import filled_blocks
+from curvescope.analysis.causes.padding import find_filled_blocks
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.profiling.recording.experiments import Wave
 
@@ -79,4 +79,4 @@ def test_low_precision_on_a_gpu_is_padded_to_the_tile_of_its_kernel():
 def test_experiments_run_the_sizes_that_fill_the_block_and_begin_the_next():
     explanation = explained("padding to blocks", excess(16, 17))
     (case,) = [case for case in explanation.cases if case.block]
-    assert filled_blocks(case) == (Wave(17, 32, 33, 48, 15 / 16),)
+    assert find_filled_blocks(case) == (Wave(17, 32, 33, 48, 15 / 16),)

@@ -11,9 +11,7 @@ from curvescope.analysis.causes.case import BatchFacts, MeanHostUse
 from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.analysis.decompose.functionals import curvature, excess
 from curvescope.analysis.decompose.kernel_times import device_work
-from curvescope.analysis.diagnosis.explain import explain as diagnose
-from curvescope.analysis.diagnosis.explain import recorded
-from curvescope.analysis.diagnosis.split import explain
+from curvescope.analysis.diagnosis.explain import explain, explain_one
 from curvescope.analysis.render.causes import verdict_sentence
 from curvescope.profiling.recording.store import open_recording
 
@@ -47,11 +45,9 @@ def test_a_kept_recording_names_what_was_planted_in_it(name):
 @pytest.mark.parametrize("network", ["alexnet", "googlenet", "vgg_a"])
 def test_causes_account_for_all_that_a_network_does(network):
     recording = open_recording(NETWORKS / network)
-    found = diagnose(recording)
+    found = explain(recording)
     for functional in (excess(1, 2), excess(2, 4), curvature(1, 2, 4)):
-        split = explain(
-            functional, found.curve, found.terms, found.kernel_times, recorded(recording)
-        )
+        split = explain_one(found, functional)
         check_amounts_add_up(split)
         shares = [cause.amount / split.value.value for cause in split.causes]
         assert math.fsum(shares) == pytest.approx(1, abs=1e-9)

@@ -14,7 +14,7 @@ import pytest
 from curvescope.analysis.causes.host import compilation, host_waits, one_gap, waiting_for_input
 from curvescope.analysis.causes.single_profile import ProfiledStep
 from curvescope.analysis.decompose.host_functions import HostCode
-from curvescope.analysis.diagnosis.suggested import advise, suggested_shares
+from curvescope.analysis.diagnosis.suggested import advise, suggest_shares
 from curvescope.experiments.factors import FACTORS, all_facts
 from curvescope.profiling.hardware.limits import Hardware
 from curvescope.profiling.recording.experiments import Scope
@@ -146,7 +146,7 @@ def test_where_a_profile_cannot_tell_it_says_so(name, said, text_of, imported_pr
 
 
 def test_factors_save_at_most_what_the_suggestions_do_that_name_them(advice, imported_profile):
-    shares = suggested_shares(open_recording(imported_profile(SMALL)))
+    shares = suggest_shares(open_recording(imported_profile(SMALL)))
     found = advice(SMALL)
     named = {factor for one in found.advised for factor in one.suggestion.factors}
     assert set(shares) == named

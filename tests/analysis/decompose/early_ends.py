@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.interval_coverage import PLACE, sweep_of
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.decompose.findings import FindingVerdict, find, undecided
+from curvescope.analysis.decompose.findings import FindingVerdict, find, list_undecided
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 
 LOOKS = (6, 9, 14, 21, 30)  # rounds at looks; the last are all that fit the time
@@ -34,7 +34,7 @@ def simulate(noise: str, effect: float, sweeps: int) -> Counts:
             anomalies = [one.tested.at for one in findings if one.verdict == FindingVerdict.ANOMALY]
             shown[rounds] = any(not effect or at in PLACE for at in anomalies)
             if len(made) == seed and (
-                rounds == LOOKS[-1] or not undecided(curve, findings, LOOKS[-1] / rounds)
+                rounds == LOOKS[-1] or not list_undecided(curve, findings, LOOKS[-1] / rounds)
             ):
                 made.append(rounds)
         complete, early = complete + shown[LOOKS[-1]], early + shown[made[-1]]

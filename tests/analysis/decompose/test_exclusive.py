@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curvescope.analysis.decompose.exclusive import exclusive_ns, layered_exclusive_ns
+from curvescope.analysis.decompose.exclusive import exclusive_ns, share_by_layer_ns
 
 EPOCH = 1_795_236_526_763_605_605  # a realistic clock: float64 alone would round it to 256 ns
 
@@ -36,7 +36,7 @@ def test_matches_counting_every_nanosecond_where_a_lower_level_hides_what_runs_b
 ):
     levels = data.draw(st.lists(st.integers(0, 3), min_size=len(drawn), max_size=len(drawn)))
     starts, durations = [s for s, _ in drawn], [d for _, d in drawn]
-    shares, idle = layered_exclusive_ns(starts, durations, levels, 0, 1000)
+    shares, idle = share_by_layer_ns(starts, durations, levels, 0, 1000)
     expected, quiet = np.zeros(len(drawn)), 0
     for t in range(1000):
         running = [i for i, (start, duration) in enumerate(drawn) if start <= t < start + duration]

@@ -14,10 +14,12 @@ import pytest
 from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.curve import cost_curve, focused_rounds
 from curvescope.analysis.decompose.functionals import Functional, bend, excess
-from curvescope.analysis.decompose.marked import marked_steps, with_averaged
+from curvescope.analysis.decompose.marked import find_marked_steps, with_averaged
 from curvescope.analysis.decompose.statistics import FASTER_HALF, replicate, resample_rounds
 from curvescope.analysis.decompose.terms import in_rounds
-from curvescope.analysis.diagnosis.split import diagnose, explain
+from curvescope.analysis.diagnosis.estimate import Estimates
+from curvescope.analysis.diagnosis.explain import diagnose
+from curvescope.analysis.diagnosis.split import explain_functional
 from curvescope.profiling.recording.disturbed import with_set_aside
 
 from ...tables import ask_each
@@ -59,7 +61,7 @@ def without(steps):
 
 def test_times_and_terms_are_those_of_the_other_visits(tables):
     steps, kernels = tables
-    found = diagnose(steps, times_of(steps, kernels), statistic=FASTER_HALF)
+    found = diagnose(read(steps, times_of(steps, kernels), FASTER_HALF))
     left = without(steps)
     for point in found.curve.points:
         of_batch = left[(left["batch"] == point.condition) & ~left["profiled"]]
@@ -110,7 +112,7 @@ def test_marked_steps_of_the_same_visits_are_left_out(tables):
     marks = pd.DataFrame(
         rows, columns=["batch", "round", "index", "layer", "phase", "duration_ns", "marks"]
     )
-    marked = marked_steps(marks, steps, FASTER_HALF)
+    marked = find_marked_steps(marks, steps, FASTER_HALF)
     assert {batch: len(samples.rounds) for batch, samples in marked.steps.items()} == {
         1: 9,
         2: 8,
@@ -169,6 +171,10 @@ def focused():
     return steps, times_of(steps, pd.DataFrame(kernels))
 
 
+def read(steps, times, statistic="median"):
+    return Recorded(steps, kernel_times=times, statistic=statistic)
+
+
 def part(focused, batches, rounds):
     steps, times = focused
     steps = steps[steps["batch"].isin(batches) & steps["round"].isin(rounds)]
@@ -176,7 +182,10 @@ def part(focused, batches, rounds):
 
 
 def test_the_curve_and_other_functionals_are_of_complete_rounds_alone(focused):
-    found, before = diagnose(*focused), diagnose(*part(focused, (1, 2, 4, 8), range(COMPLETE)))
+    found, before = (
+        diagnose(read(*focused)),
+        diagnose(read(*part(focused, (1, 2, 4, 8), range(COMPLETE)))),
+    )
     assert found.curve.points == before.curve.points
     for pair in ((1, 2), (2, 4)):
         assert found.curve.evaluate(excess(*pair)) == before.curve.evaluate(excess(*pair))
@@ -186,8 +195,11 @@ def test_the_curve_and_other_functionals_are_of_complete_rounds_alone(focused):
 
 
 def test_the_functional_of_focused_rounds_uses_every_round_that_visited_its_batch_sizes(focused):
-    found, before = diagnose(*focused), diagnose(*part(focused, (1, 2, 4, 8), range(COMPLETE)))
-    alone = diagnose(*part(focused, (4, 8), range(COMPLETE + FOCUSED)))
+    found, before = (
+        diagnose(read(*focused)),
+        diagnose(read(*part(focused, (1, 2, 4, 8), range(COMPLETE)))),
+    )
+    alone = diagnose(read(*part(focused, (4, 8), range(COMPLETE + FOCUSED))))
     pair = excess(4, 8)
     value = found.curve.evaluate(pair)
     assert value == alone.curve.evaluate(pair)
@@ -206,7 +218,7 @@ def test_causes_see_the_rounds_of_the_anomaly_and_add_up(focused):
     """The jump is 30 ms of layer `jump`, 1.2 times that in three rounds of four; all amounts are of
     these rounds.
     """
-    found = diagnose(*focused)
+    found = diagnose(read(*focused))
     first = found.explanations[0]
     assert first.functional == excess(4, 8)
     assert first.shares[0].label == "jump forward"
@@ -227,15 +239,16 @@ def test_a_size_that_was_found_late_is_explained_though_all_its_rounds_are_slowe
     times = with_averaged(times[times["step"].isin(steps["step"])], FASTER_HALF)
     averaged = times.loc[times["averaged"] & (times["batch"] == 4), "step"]
     assert (steps.set_index("step").loc[averaged, "round"] < COMPLETE).all()
-    found = diagnose(steps, times, statistic=FASTER_HALF)
-    first = explain(excess(4, 8), found.curve, found.terms, times, Recorded(steps))
+    found = diagnose(read(steps, times, FASTER_HALF))
+    estimates = Estimates(found.curve, found.terms)
+    first = explain_functional(excess(4, 8), estimates, found.recorded)
     assert first.shares[0].label == "jump forward"
 
 
 def test_kernels_of_other_rounds_count_where_its_rounds_have_no_profile_of_a_size(focused):
     """Marked steps have terms in every round, and kernels have names in two rounds alone."""
     steps, times = focused
-    found = diagnose(steps, times)
+    found = diagnose(read(steps, times))
     rounds = range(COMPLETE, COMPLETE + FOCUSED)
     late = steps.loc[(steps["batch"] == 8) & steps["round"].isin(rounds), "step"]
     early_names = times[~times["step"].isin(late)]
@@ -244,7 +257,8 @@ def test_kernels_of_other_rounds_count_where_its_rounds_have_no_profile_of_a_siz
     assert set(kept["step"]) <= set(of_rounds["step"])
     behind = replace(found.terms.behind(excess(4, 8)), shared=tuple(rounds))
     terms = replace(found.terms, focused=(behind,))
-    first = explain(excess(4, 8), found.curve, terms, early_names, Recorded(steps))
+    estimates = Estimates(found.curve, terms)
+    first = explain_functional(excess(4, 8), estimates, read(steps, early_names))
     assert first.shares[0].label == "jump forward"
 
 
@@ -329,7 +343,7 @@ def test_a_size_whose_profiles_were_all_disturbed_is_split_by_them(tables):
     only_here = (steps["batch"] != 2) | ~steps["profiled"] | (steps["round"] == 0)
     steps = steps[only_here]
     kernels = kernels[kernels["step"].isin(steps["step"])]
-    found = diagnose(steps, times_of(steps, kernels), statistic=FASTER_HALF)
+    found = diagnose(read(steps, times_of(steps, kernels), FASTER_HALF))
     whole = Functional("time", 2, None, ((2, 1.0),))
     shares = found.terms.decompose(whole, found.curve)
     time_ms = found.curve.at(2).time_ms.value

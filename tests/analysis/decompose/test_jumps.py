@@ -12,7 +12,7 @@ from curvescope.analysis.decompose.findings import (
     find,
     found_falls,
     found_jumps,
-    open_jumps,
+    list_open_jumps,
 )
 from curvescope.analysis.decompose.functionals import outlier
 
@@ -68,11 +68,11 @@ def test_a_jump_in_too_few_rounds_is_left_open_and_not_denied():
     curve = jump_in(2, 1.9)
     findings = find(curve)
     assert found_jumps(curve, findings) == []
-    assert open_jumps(curve, findings) == [(16, 17)]
+    assert list_open_jumps(curve, findings) == [(16, 17)]
     found = jump_in(12, 1.9)
-    assert open_jumps(found, find(found)) == []
+    assert list_open_jumps(found, find(found)) == []
     none = jump_in(30, 0.0)
-    assert open_jumps(none, find(none)) == []
+    assert list_open_jumps(none, find(none)) == []
 
 
 def test_a_size_that_was_found_in_the_last_round_takes_no_test_from_its_neighbours():
@@ -88,7 +88,7 @@ def test_a_size_that_was_found_in_the_last_round_takes_no_test_from_its_neighbou
     curve = replace(cost_curve(steps), jumps=((16, 17),))
     findings = {finding.tested: finding for finding in find(curve)}
     assert findings[outlier(16, 64, 128)].verdict == FindingVerdict.ANOMALY
-    assert open_jumps(curve, list(findings.values())) == [(16, 17)]
+    assert list_open_jumps(curve, list(findings.values())) == [(16, 17)]
     going_on = {finding.tested for finding in find(curve, late=True)}
     assert outlier(17, 64, 128) in going_on
 

@@ -12,7 +12,7 @@ from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.marked import (
     Marked,
-    marked_steps,
+    find_marked_steps,
     with_averaged,
     without_profiler,
 )
@@ -72,7 +72,7 @@ def small_operators(
             kernels += launched
     steps = pd.DataFrame(steps)
     times = times_of(steps, pd.DataFrame(kernels))
-    marked = marked_steps(pd.DataFrame(marks), steps, FASTER_HALF)
+    marked = find_marked_steps(pd.DataFrame(marks), steps, FASTER_HALF)
     settled, sampled = marked.settle(with_averaged(times, FASTER_HALF))
     terms = estimate_terms(settled, steps, statistic=FASTER_HALF, sampled=sampled)
     return cost_curve(steps, FASTER_HALF), terms, settled
@@ -170,8 +170,8 @@ def test_a_batch_size_without_marks_leaves_the_profilers_times():
             "marks": 1,
         }
     )
-    assert marked_steps(marks, steps, FASTER_HALF) is None
-    assert marked_steps(marks[:0], steps, FASTER_HALF) is None
+    assert find_marked_steps(marks, steps, FASTER_HALF) is None
+    assert find_marked_steps(marks[:0], steps, FASTER_HALF) is None
 
 
 @ask_each(

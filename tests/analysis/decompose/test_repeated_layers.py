@@ -4,7 +4,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from curvescope.analysis.decompose.repeated_layers import classes_with, group_of, repeated_layers
+from curvescope.analysis.decompose.repeated_layers import (
+    classes_with,
+    find_repeated_layers,
+    group_of,
+)
 
 from ...tables import ask_each
 
@@ -47,7 +51,7 @@ def operators_of(shapes):
 
 def groups_of(shapes, classes=None, **options):
     classes = classes or dict.fromkeys(shapes, "Linear")
-    return repeated_layers(times_of(shapes, **options), operators_of(shapes), classes)
+    return find_repeated_layers(times_of(shapes, **options), operators_of(shapes), classes)
 
 
 def test_equal_blocks_are_one_and_named_by_their_pattern():
@@ -105,13 +109,13 @@ def test_a_member_that_deviates_is_a_term_of_its_own():
 def test_without_operators_the_kernels_tell_which_layers_are_equal():
     times = times_of([f"h.{i}" for i in range(4)]).assign(grid_x=8)
     times.loc[times["layer"] == "h.3", "grid_x"] = 16
-    assert repeated_layers(times, NONE, {}) == {"h.0-2": ("h.0", "h.1", "h.2")}
+    assert find_repeated_layers(times, NONE, {}) == {"h.0-2": ("h.0", "h.1", "h.2")}
 
 
 def test_a_marked_layer_that_sleeps_deviates_though_its_kernels_do_not():
     shapes = {f"h.{i}": 4 for i in range(4)}
     steps = {2: pd.DataFrame({f"h.{i}": np.full(9, 4.0 if i == 2 else 2.0) for i in range(4)})}
-    found = repeated_layers(
+    found = find_repeated_layers(
         times_of(shapes), operators_of(shapes), dict.fromkeys(shapes, "Linear"), steps
     )
     assert found == {"h.0-1,3": ("h.0", "h.1", "h.3")}
@@ -175,7 +179,7 @@ def test_kernels_that_xla_numbers_are_equal_work():
     times["op"] = product.map({True: "ynn_fusion", False: "reduce"})
     times.loc[numbers > 1, "op"] += "." + numbers.astype(str)
     times["name"] = product.map({True: "dot ", False: ""}) + times["op"]
-    found = repeated_layers(times, NONE, {})
+    found = find_repeated_layers(times, NONE, {})
     assert {name: len(members) for name, members in found.items()} == {
         "layer.*.query": 3,
         "layer.*.norm": 3,

@@ -11,7 +11,7 @@ from curvescope.analysis.decompose.statistics import (
     fieller,
     holm,
     mean_correlation,
-    moderated,
+    moderate,
     replicate,
     resample_rounds,
     time_estimate,
@@ -216,7 +216,7 @@ def test_rows_that_are_alike_by_chance_have_the_usual_spread():
     estimates, rounds, sizes = of_rows(np.random.default_rng(1), 12)
     estimates[0] = block_estimate(0.14 * sizes[0], 0.0, 2, sizes[0])
     assert estimates[0].p < 1e-9
-    alike, *others = moderated(estimates, rounds, sizes)
+    alike, *others = moderate(estimates, rounds, sizes)
     assert alike.value == estimates[0].value
     assert alike.high - alike.low > 0.08 * sizes[0]
     assert alike.p > 0.001
@@ -229,9 +229,9 @@ def test_spreads_of_other_rows_add_power_and_no_false_alarm():
     for _ in range(60):
         estimates, rounds, sizes = of_rows(random, 20)
         p_alone += [value.p for value in estimates]
-        p_of_all += [value.p for value in moderated(estimates, rounds, sizes)]
+        p_of_all += [value.p for value in moderate(estimates, rounds, sizes)]
         estimates[0] = block_estimate(0.6 * sizes[0], 0.05 * sizes[0], 2, sizes[0])
-        powers.append((estimates[0].p, moderated(estimates, rounds, sizes)[0].p))
+        powers.append((estimates[0].p, moderate(estimates, rounds, sizes)[0].p))
     for level in (0.05, 0.01):
         assert np.mean(np.array(p_of_all) < level) < 1.5 * level
     assert all(of_all < alone for alone, of_all in powers)
@@ -240,7 +240,7 @@ def test_spreads_of_other_rows_add_power_and_no_false_alarm():
 
 def test_two_rows_tell_nothing_usual_and_one_round_stays_unknown():
     estimates, rounds, sizes = of_rows(np.random.default_rng(3), 2)
-    assert moderated(estimates, rounds, sizes) == estimates
+    assert moderate(estimates, rounds, sizes) == estimates
     unknown = estimate(5.0, np.array([5.0]), rounds=1, scale=5.0)
     four, counts, all_sizes = of_rows(np.random.default_rng(4), 4)
-    assert moderated([*four, unknown], [*counts, 1], [*all_sizes, 5.0])[-1] == unknown
+    assert moderate([*four, unknown], [*counts, 1], [*all_sizes, 5.0])[-1] == unknown

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.averaged_steps import Samples, averaged, mean_parts
 from curvescope.analysis.decompose.functionals import Functional
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.decompose.terms import OVERHEAD, Key, terms_of
-from curvescope.analysis.diagnosis.split import diagnose
+from curvescope.analysis.diagnosis.explain import diagnose
 from curvescope.profiling.attribution.step_pattern import faster_half
 
 from ...tables import ask_each
@@ -39,7 +40,7 @@ def test_terms_by_hand_over_a_condition_that_is_no_batch_size():
         ("idle", -1.0),
     ]
     assert terms.sum(difference, lambda key: key.kind == "idle").value == -1.0
-    together = terms.grouped(lambda _: Key(None, None, "step"))
+    together = terms.group_by(lambda _: Key(None, None, "step"))
     assert [share.value.value for share in together.decompose(difference)] == [2.0]
 
 
@@ -67,7 +68,9 @@ def drifting_sweep(profiled_rounds, rounds=30, cost=0.0):
                 row, launched = profiled_step(len(rows), batch, number, conv, idle_ms=factor)
                 rows.append({**row, "index": index, "profiled": index == 3})
                 kernels += launched if index == 3 else []
-    return diagnose(steps := pd.DataFrame(rows), times_of(steps, pd.DataFrame(kernels)))
+    steps = pd.DataFrame(rows)
+    times = times_of(steps, pd.DataFrame(kernels))
+    return diagnose(Recorded(steps, kernel_times=times))
 
 
 def overheads(found):
@@ -144,7 +147,9 @@ def slow_layer(rounds, profiled_rounds, seed):
                 row, launched = profiled_step(len(rows), batch, number, layers, idle_ms=0.1)
                 rows.append({**row, "index": index, "profiled": index == 2})
                 kernels += launched if index == 2 else []
-    return diagnose(steps := pd.DataFrame(rows), times_of(steps, pd.DataFrame(kernels)))
+    steps = pd.DataFrame(rows)
+    times = times_of(steps, pd.DataFrame(kernels))
+    return diagnose(Recorded(steps, kernel_times=times))
 
 
 @pytest.mark.parametrize(

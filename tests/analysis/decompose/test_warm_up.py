@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.decompose.breakdown import recorded_breakdown
-from curvescope.analysis.decompose.warm_up import is_far, is_named, judge_steps
-from curvescope.analysis.diagnosis.explain import recorded, with_times
+from curvescope.analysis.decompose.warm_up import is_far, is_named, judge_steps, name_all_set_aside
+from curvescope.analysis.diagnosis.read import read
 from curvescope.analysis.side import recorded_side
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -54,9 +54,10 @@ def numbers_used(recording):
         len(used),
         pytest.approx(steps.loc[steps["step"].isin(used), "duration_ns"].mean() / MS),
     )
-    times, evidence = with_times(recorded(recording), recording)
-    assert sorted(times["step"].unique()) == used
-    assert any("set aside" in note for note in evidence.notes) == (len(used) < STEPS)
+    recorded = read(recording)
+    assert sorted(recorded.kernel_times["step"].unique()) == used
+    notes = name_all_set_aside(recorded.steps, recorded.axis)
+    assert any("set aside" in note for note in notes) == (len(used) < STEPS)
     return used
 
 

@@ -7,7 +7,7 @@ from curvescope.analysis.causes import NOT_SIGNIFICANT, CauseTotal, TermCause
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.decompose.terms import KERNELS, Key
-from curvescope.analysis.diagnosis.answer import _remedy
+from curvescope.analysis.diagnosis.answer import find_remedy
 from curvescope.analysis.diagnosis.explanation import Explanation, TermEvidence
 from curvescope.analysis.render.answer_words import finding, why
 from curvescope.analysis.verdicts.words import Reproduction, Verdict
@@ -29,9 +29,9 @@ def explained(terms, *causes, evidence=()):
         )
         for name, ms in terms.items()
     ]
-    cases = tuple(SimpleNamespace(share=share) for share in shares)
+    split = tuple(SimpleNamespace(case=SimpleNamespace(share=share)) for share in shares)
     return Explanation(
-        functional=excess(4, 8), value=TEN_MS, cases=cases, causes=causes, evidence=evidence
+        functional=excess(4, 8), value=TEN_MS, terms=split, causes=causes, evidence=evidence
     )
 
 
@@ -113,6 +113,8 @@ def test_what_made_a_term_faster_alone_is_advised_if_it_tests_the_cause(factor, 
         changed_results=None,
     )
     tested = (TermEvidence("fc6", TEN_MS, None, Reproduction.REPRODUCES, None, (outcome,)),)
-    answer = replace(explained({"fc6": 8.0}, page_faults(8.0, Verdict.UNDECIDED)), cases=())
-    diagnosis = SimpleNamespace(recorded=None, terms=None, remedies=SimpleNamespace(savings=()))
-    assert (_remedy(answer, tested, diagnosis) is not None) == advised
+    answer = replace(explained({"fc6": 8.0}, page_faults(8.0, Verdict.UNDECIDED)), terms=())
+    remedies = SimpleNamespace(savings=())
+    grounds = SimpleNamespace(remedies=remedies, curve=None, trains=False, weights=())
+    remedy = find_remedy(answer, answer.intervention, tested, grounds)
+    assert (remedy is not None) == advised

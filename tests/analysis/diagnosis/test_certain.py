@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from curvescope.analysis.causes.context import Recorded
-from curvescope.analysis.diagnosis.split import diagnose
+from curvescope.analysis.diagnosis.explain import diagnose
 from curvescope.analysis.render.found import find_all
 from curvescope.analysis.render.headline import headline
 
@@ -55,7 +55,7 @@ def planted(kind, seed):
         noise=0.4,
         drift=0.1,
     )
-    return diagnose(steps, times_of(steps, kernels), recorded=Recorded(steps))
+    return diagnose(Recorded(steps, kernel_times=times_of(steps, kernels)))
 
 
 @ask_each("seed", range(4))

@@ -11,11 +11,12 @@ from curvescope.analysis.decompose.breakdown import recorded_breakdown
 from curvescope.analysis.decompose.functionals import bend, excess, outlier
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.diagnosis.suggested import (
-    profiled_step,
-    suggested_beside,
+    average_profile,
+    suggest_beside,
 )
-from curvescope.analysis.render.advice import suggested_lines
+from curvescope.analysis.render.advice import suggestion_lines
 from curvescope.analysis.render.answer_words import finding
+from curvescope.analysis.render.notes import list_notes
 from curvescope.experiments.factors import facts_for
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import open_recording
@@ -38,7 +39,7 @@ def test_the_anomaly_beside_the_found_size_is_split_into_its_layers(diagnosis):
     assert case.sides == (16, 17)
     assert "pointwise_mult_and_sum_complex" in case.share.kernel_before
     assert "cf32cf32" in case.share.kernel_after
-    claim = case.claims["algorithm switch"]
+    claim = first.terms[0].claims["algorithm switch"]
     assert claim.detail.startswith("from pointwise_mult_and_sum_complex")
     assert "(2,112 times)" in claim.detail
 
@@ -57,17 +58,17 @@ def test_small_kernels_that_begin_as_the_host_launches_them_wait_for_it(diagnosi
     assert 24 < paced.waits_ms < 26
     assert not case.facts[32].paced
     assert not case.facts[16].paced
-    claim = case.claims["launch- or host-bound"]
+    claim = first.terms[0].claims["launch- or host-bound"]
     assert claim.amount == pytest.approx(case.coefficient(17) * paced.waits_ms)
 
 
 def test_what_one_profile_suggests_for_such_kernels_is_a_graph():
     recording = open_recording(FOUND_LATE)
-    step = profiled_step(recording, recorded_breakdown(recording, batch=17))
+    step = average_profile(recording, recorded_breakdown(recording, batch=17))
     found = suggest_host_bound(step)
     assert 24 < found.at_most_ms < 30
     assert found.factors[0] == "cuda_graph"
-    neighbour = profiled_step(recording, recorded_breakdown(recording, batch=32))
+    neighbour = average_profile(recording, recorded_breakdown(recording, batch=32))
     assert neighbour.paced is None
 
 
@@ -75,15 +76,15 @@ def test_the_profiled_steps_suggest_what_no_bend_shows(diagnosis):
     """Products in fp32 take as long per sample at all sizes, so no anomaly is theirs."""
     recording = open_recording(FOUND_LATE)
     facts = facts_for(recording)
-    first, *others = suggested_lines(suggested_beside(recording, diagnosis, facts), Axis())
+    first, *others = suggestion_lines(suggest_beside(recording, diagnosis, facts), Axis())
     assert first == (
         "Suggested by the profiled steps at batch 256, not tested: Run the products of the step in "
         "TF32: saves at most 155.4 ms (69%)."
     )
     assert others
     claiming = replace(diagnosis.explanations[0], causes=(CauseTotal("precision", 1.0, ()),))
-    beside = suggested_beside(recording, replace(diagnosis, explanations=(claiming,)), facts)
-    assert "TF32" not in " ".join(suggested_lines(beside, Axis()))
+    beside = suggest_beside(recording, replace(diagnosis, explanations=(claiming,)), facts)
+    assert "TF32" not in " ".join(suggestion_lines(beside, Axis()))
 
 
 def test_a_switch_at_the_larger_sizes_is_found_there(diagnosis):
@@ -91,7 +92,7 @@ def test_a_switch_at_the_larger_sizes_is_found_there(diagnosis):
     (second,) = [one for one in diagnosis.explanations if one.functional == bend(32, 64, 128)]
     case = second.cases[0]
     assert case.sides == (32, 64)
-    assert case.claims["algorithm switch"].amount < 0
+    assert second.terms[0].claims["algorithm switch"].amount < 0
 
 
 def test_the_given_sizes_keep_their_five_rounds(diagnosis):
@@ -102,7 +103,7 @@ def test_the_given_sizes_keep_their_five_rounds(diagnosis):
 def test_a_jump_to_a_slow_size_is_told_and_another_one_left_open(diagnosis):
     """22 ms at 16 and 50 at 17, in two rounds of both and three or more of each."""
     assert diagnosis.curve.behind(excess(16, 17)).rounds == 2
-    (said,) = [note for note in diagnosis.notes if note.startswith("Probed")]
+    (said,) = [note for note in list_notes(diagnosis) if note.startswith("Probed")]
     assert "the cost jumps from 16 to 17" in said
     assert "too few to test a jump between 2 and 3;" in said
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from curvescope.analysis.causes.numbers import suggest_precision
 from curvescope.analysis.causes.single_profile import ProfiledStep
-from curvescope.analysis.diagnosis.suggested import _advised, _is_jax, _is_torch
+from curvescope.analysis.diagnosis.suggested import _advise, _is_jax, _is_torch
 from curvescope.analysis.render.advice import next_commands
 from curvescope.experiments.factors import all_facts
 from curvescope.profiling.hardware.limits import hardware_of
@@ -43,7 +43,7 @@ def step_of(*kernels, **facts):
 
 def test_tf32_is_suggested_by_jaxs_setting():
     step = step_of(FP32)
-    advised = _advised(suggest_precision(step), all_facts(Scope.STEP, "cuda"), step)
+    advised = _advise(suggest_precision(step), all_facts(Scope.STEP, "cuda"), step)
     assert advised.suggestion.factors == ("jax_tf32",)
     assert advised.do == "run the products of the step in TF32"
     assert advised.how.startswith("JAX_DEFAULT_MATMUL_PRECISION=tensorfloat32")

@@ -104,4 +104,6 @@ def commanded(rows, total=None):
         arrow=lambda table, columns: pa.Table.from_pylist(rows),
         meta={"device": {"kind": "cpu"}},
     )
-    return candidates_command(recording, SimpleNamespace(answers=[answer], recorded=None))
+    return candidates_command(
+        recording, SimpleNamespace(answers=[answer], recorded=SimpleNamespace(groups={}))
+    )

@@ -1,11 +1,13 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from curvescope.analysis.cost_model.constants import LEVELS, Spread, load_fitted
 from curvescope.analysis.cost_model.problems import product_kinds
-from curvescope.analysis.diagnosis import modelled as uncertainty
 from curvescope.analysis.diagnosis.modelled import HOST, draw_errors
+from curvescope.analysis.render.notes import _describe_switches
 
 
 def spread_of_sum(*columns, batches=1, library="cudnn5"):
@@ -81,8 +83,7 @@ def test_a_modelled_diagnosis_says_which_algorithm_changes_and_what_it_costs():
         (64, "conv2", "forward_WINOGRAD", 10.0), (128, "conv2", "forward_FFT", 15.0),
         (64, "pool1", "max_pool2d", 1.0), (128, "pool1", "max_pool2d_other", 9.0),
     ]  # fmt: skip
-    (sentence,) = uncertainty._switches(
-        pd.DataFrame(rows, columns=["batch", "layer", "name", "exclusive_ms"])
-    )
+    times = pd.DataFrame(rows, columns=["batch", "layer", "name", "exclusive_ms"])
+    (sentence,) = _describe_switches(SimpleNamespace(kernel_times=times))
     what = "conv1 backward weights changes from WINOGRAD_NONFUSED to ALGO_1, +30 ms"
     assert sentence.startswith(f"Modelled from batch 64 to 128: {what} over its share")

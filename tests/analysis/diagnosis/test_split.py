@@ -14,7 +14,9 @@ from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import curvature, excess
 from curvescope.analysis.decompose.terms import IDLE, OVERHEAD, estimate_terms
-from curvescope.analysis.diagnosis.split import diagnose, explain
+from curvescope.analysis.diagnosis.estimate import Estimates
+from curvescope.analysis.diagnosis.explain import diagnose, explain_one
+from curvescope.analysis.diagnosis.split import explain_functional
 from curvescope.base.errors import CurvescopeError
 
 from ...tables import ask_each
@@ -36,7 +38,7 @@ def test_a_jump_is_found_at_its_place_with_its_layer_phase_and_kernels():
         return sum(time for *_, time in jump(batch)) + 1.0
 
     steps, kernels = sweep(cost, jump, np.random.default_rng(3))
-    diagnosis = diagnose(steps, times_of(steps, kernels))
+    diagnosis = diagnose(Recorded(steps, kernel_times=times_of(steps, kernels)))
     first = diagnosis.explanations[0]
     assert (first.functional.kind, first.functional.at, first.functional.to) == ("excess", 8, 16)
     top = first.shares[0]
@@ -107,14 +109,15 @@ def test_terms_add_up_to_every_functional(step_traces, seed):
         "flops",
     ]
     parts = times_of(steps, pd.DataFrame(kernels, columns=[*columns, "bytes_compulsory"]))
-    curve, terms = cost_curve(steps), estimate_terms(parts, steps)
+    recorded = Recorded(steps, kernel_times=parts)
+    estimates = Estimates(cost_curve(steps), estimate_terms(parts, steps))
     for functional in (
         excess(1, 2),
         excess(2, 4),
         curvature(1, 2, 4),
         curvature(1, 2, 4, "linear"),
     ):
-        explanation = explain(functional, curve, terms, parts, Recorded(steps))
+        explanation = explain_functional(functional, estimates, recorded)
         total = math.fsum(part.value.value for part in explanation.shares)
         caused = math.fsum(cause.amount for cause in explanation.causes)
         assert caused == pytest.approx(total, rel=1e-12, abs=1e-12)
@@ -131,9 +134,8 @@ def test_profiling_overhead_is_a_term_of_its_own():
     steps, kernels = sweep(
         lambda b: 10.0 * b - 1.0, layers, np.random.default_rng(2), noise=0, drift=0, spikes=0
     )
-    diagnosis = diagnose(steps, times_of(steps, kernels))
-    parts = times_of(steps, kernels)
-    explanation = explain(excess(4, 8), diagnosis.curve, diagnosis.terms, parts, Recorded(steps))
+    diagnosis = diagnose(Recorded(steps, kernel_times=times_of(steps, kernels)))
+    explanation = explain_one(diagnosis, excess(4, 8))
     shares = {part.label: part.value.value for part in explanation.shares}
     assert shares["conv1 forward"] == pytest.approx(0, abs=1e-9)
     assert shares[IDLE] == pytest.approx(1.0 - 2 * 1.0)
@@ -148,20 +150,17 @@ def test_terms_of_equal_time_are_in_the_order_of_their_labels():
     steps, kernels = sweep(
         lambda b: 31.0 + 3 * b, layers, np.random.default_rng(2), noise=0, drift=0, spikes=0
     )
-    parts = times_of(steps, kernels)
-    split = explain(
-        excess(4, 8), cost_curve(steps), estimate_terms(parts, steps), parts, Recorded(steps)
-    )
+    diagnosis = diagnose(Recorded(steps, kernel_times=times_of(steps, kernels)))
+    split = explain_one(diagnosis, excess(4, 8))
     assert [share.label for share in split.shares[:3]] == ["a forward", "optimizer", "z forward"]
 
 
 def test_a_batch_without_profiled_step_cannot_be_split():
     steps, kernels = sweep(lambda b: 10.0 * b, jump, np.random.default_rng(2), batches=(1, 2, 4))
     parts = times_of(steps[~((steps["batch"] == 2) & steps["profiled"])], kernels)
+    diagnosis = diagnose(Recorded(steps, kernel_times=parts))
     with pytest.raises(CurvescopeError, match="no step of batch 2 is profiled"):
-        explain(
-            excess(1, 2), cost_curve(steps), estimate_terms(parts, steps), parts, Recorded(steps)
-        )
+        explain_one(diagnosis, excess(1, 2))
 
 
 @ask_each("late", [(8, 16), (*BATCHES, 33)])
@@ -177,7 +176,7 @@ def test_sizes_that_were_profiled_before_a_further_one_came_are_split(late):
     no_time = steps["profiled"] & (steps["round"] >= 4) & steps["batch"].isin(late)
     steps = steps[came & ~no_time]
     kernels = kernels[kernels["step"].isin(steps["step"])]
-    first = diagnose(steps, times_of(steps, kernels)).explanations[0]
+    first = diagnose(Recorded(steps, kernel_times=times_of(steps, kernels))).explanations[0]
     assert first.functional.label == "excess 8→16"
     assert (first.shares[0].key.layer, first.shares[0].key.phase) == ("conv3", "backward")
     assert first.shares[0].value.value == pytest.approx(64.0)

@@ -1,9 +1,9 @@
 """Notebook display: recordings, diagnoses and explanations render themselves, names as text."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
-from curvescope.analysis.diagnosis.explain import explain
-from curvescope.analysis.diagnosis.split import diagnose
+from curvescope.analysis.diagnosis.explain import diagnose, explain
 from curvescope.analysis.render import notebook  # noqa: F401 - as `curvescope.explain` does
 from curvescope.analysis.render.words import html_text
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
@@ -40,9 +40,10 @@ def tags(html):
 def test_a_diagnosis_and_its_anomaly_render_themselves():
     steps, kernels, recorded = planted("algorithm switch", 1)
     kernels.loc[kernels["layer"] == "conv3", ["name", "layer"]] = [HOSTILE, HOSTILE]
-    found = diagnose(steps, times_of(steps, kernels), recorded=recorded)
+    found = diagnose(replace(recorded, kernel_times=times_of(steps, kernels)))
     html = found._repr_html_()
-    assert tags(html) == {"pre", "p", "b", "br", "small", "table", "tr", "th", "td", "div"}
+    drawn = {"pre", "ol", "li", "p", "b", "br", "small", "table", "tr", "th", "td", "div"}
+    assert tags(html) == drawn
     assert "&lt;img src=x" in html
     assert found.explanations[0]._repr_html_() in html
 
@@ -54,7 +55,7 @@ def test_a_diagnosis_prints_what_the_terminal_shows(text_of, monkeypatch):
     assert html_text(str(found)) in found._repr_html_()
     steps, kernels, recorded = planted("algorithm switch", 1)
     # without a recording: neither who and where, nor commands
-    alone = str(diagnose(steps, times_of(steps, kernels), recorded=recorded))
+    alone = str(diagnose(replace(recorded, kernel_times=times_of(steps, kernels))))
     assert "NEXT" not in alone
     assert "off neighbours" in alone
 

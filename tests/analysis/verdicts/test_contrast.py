@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from curvescope.analysis.decompose.functionals import bend, excess, fixed_cost
-from curvescope.analysis.verdicts.contrast import Removal, Times, pooled, rest_of
+from curvescope.analysis.verdicts.contrast import Removal, Times, pool_spreads, rest_of
 
 from ...tables import ask_each
 
@@ -43,7 +43,7 @@ def test_what_is_left_is_counted_at_the_speed_of_the_rest(functional, unmodified
     both = (
         [np.array(times) * scale for scale in (0.99, 1.0, 1.01)] for times in (unmodified, changed)
     )
-    found, share = removal_of(functional, *both).removed()
+    found, share = removal_of(functional, *both).estimate_removal()
     assert found.value == pytest.approx(removed)
     assert share.value == pytest.approx(
         removed / sum(w * t for (_, w), t in zip(functional.weights, unmodified, strict=True))
@@ -60,7 +60,7 @@ def test_an_anomaly_far_longer_than_the_rest_has_not_its_noise():
     unmodified = [(1.8, 10.1), (1.5, 11.5), (1.3, 11.7), (1.8, 11.4)]
     changed = [(1.7, 2.0), (1.5, 1.7), (1.4, 1.4), (1.6, 1.1)]
     removal = removal_of(excess(15, 16), unmodified, changed)
-    removed, share = removal.removed()
+    removed, share = removal.estimate_removal()
     sizes = [large - small * 16 / 15 for small, large in unmodified]
     of_sizes = 3.18 * np.std(sizes, ddof=1) / 2  # half of their interval
     assert removed.high - removed.low < 2 * 1.5 * of_sizes
@@ -78,7 +78,7 @@ def test_what_a_sample_costs_is_taken_from_the_largest_batch_size_that_ran():
         for times in (unmodified, changed)
     )
     removal = removal_of(fixed_cost(1, 2), *both, batches=BATCHES)
-    assert removal.removed()[0].value == pytest.approx(8 - 11)
+    assert removal.estimate_removal()[0].value == pytest.approx(8 - 11)
 
 
 def test_where_a_sample_costs_nothing_that_is_known_all_of_the_step_is_fixed_cost():
@@ -91,13 +91,17 @@ def test_where_a_sample_costs_nothing_that_is_known_all_of_the_step_is_fixed_cos
     )
     removal = removal_of(fixed_cost(1, 2), unmodified, changed)
     assert not removal.at_one_speed
-    assert removal.removed()[1].value == pytest.approx(0.6, abs=0.03)
+    assert removal.estimate_removal()[1].value == pytest.approx(0.6, abs=0.03)
 
 
 def test_one_start_has_no_interval():
-    removed, share = removal_of(excess(1, 2), [(3.0, 8.0)], [(4.0, 8.0)]).removed()
+    removed, share = removal_of(excess(1, 2), [(3.0, 8.0)], [(4.0, 8.0)]).estimate_removal()
     assert not np.isfinite([removed.low, removed.high, share.low, share.high]).any()
     assert (removed.p, share.p) == (1.0, 1.0)
+
+
+def _width(interval):
+    return interval.high - interval.low
 
 
 def test_factors_of_one_experiment_share_their_variance_where_their_own_is_smaller():
@@ -108,14 +112,15 @@ def test_factors_of_one_experiment_share_their_variance_where_their_own_is_small
         for width in (0.01, 0.3)
     )
     alone = [removal_of(excess(1, 2), unmodified, changed) for changed in (calm, wild)]
-    together = pooled(alone)
+    together = pool_spreads(alone)
     widths = [
-        [one.removed()[0].high - one.removed()[0].low for one in both] for both in (alone, together)
+        [_width(removal.estimate_removal()[0]) for removal in removals]
+        for removals in (alone, together)
     ]
     assert [one.spread.freedom for one in together] == [8, 8]
     assert widths[1][0] > 5 * widths[0][0]  # the calm one has the variance of both
     assert together[1].spread.wider == 1.0  # the wild one its own
-    assert pooled(alone[:1])[0].spread == alone[0].spread
+    assert pool_spreads(alone[:1])[0].spread == alone[0].spread
 
 
 @ask_each("factors", [1, 3])
@@ -134,9 +139,9 @@ def test_intervals_over_five_starts_hold_what_is_removed(factors, between):
 
     for _ in range(300):
         unmodified = ran(usual)
-        removals = pooled(
+        removals = pool_spreads(
             [removal_of(excess(8, 16), unmodified, ran(less)) for _ in range(factors)]
         )
-        removed, _ = removals[0].removed()
+        removed, _ = removals[0].estimate_removal()
         held += removed.low <= 120 <= removed.high
     assert held >= 0.92 * 300

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.verdicts.outcome import settled
+from curvescope.analysis.verdicts.outcome import is_settled
 from curvescope.analysis.verdicts.rule import LEVELLED, TOO_SLOW
 from curvescope.analysis.verdicts.shape import shape
 from curvescope.analysis.verdicts.words import Verdict
@@ -199,18 +199,18 @@ def test_an_experiment_is_settled_where_no_round_would_change_a_verdict(shares, 
         None: FC6_MS[None],
         **{name: OF_SHARE[share] for name, share in zip(names, shares, strict=True)},
     }
-    assert settled(one, rows_of(one, times, rounds=10, noise=noise)) == decided
+    assert is_settled(one, rows_of(one, times, rounds=10, noise=noise)) == decided
 
 
 def test_a_factor_that_could_not_be_changed_keeps_no_experiment_open():
     one = experiment(
         factors=("onednn", "other_layout"), untested={"other_layout": "it is no product"}
     )
-    assert settled(
+    assert is_settled(
         one, rows_of(one, {None: FC6_MS[None], "onednn": OF_SHARE[0.9]}, rounds=10, noise=0.005)
     )
     rows = rows_of(one, {None: FC6_MS[None], "onednn": OF_SHARE[0.9]}, rounds=10, noise=0.005)
-    assert not settled(replace(one, factors=("other_layout",)), rows)
+    assert not is_settled(replace(one, factors=("other_layout",)), rows)
 
 
 def test_looks_at_an_experiment_that_runs_confirm_no_more_half_shares_by_chance():
@@ -223,7 +223,7 @@ def test_looks_at_an_experiment_that_runs_confirm_no_more_half_shares_by_chance(
         rows = rows_of(
             one, {None: FC6_MS[None], "onednn": OF_SHARE[0.5]}, 35, 0.05, per_visit=1, seed=seed
         )
-        early += any(settled(one, rows[rows["round"] < rounds]) for rounds in looks)
+        early += any(is_settled(one, rows[rows["round"] < rounds]) for rounds in looks)
     assert early == 0
 
 
@@ -236,7 +236,7 @@ def test_a_factor_whose_cause_claims_a_part_is_settled_by_what_it_claims(claimed
     changed = {**FC6_MS[None], 4: FC6_MS[None][4] - 0.35 * 3.5 / 3}
     rows = rows_of(one, {None: FC6_MS[None], "onednn": changed}, rounds=24, noise=0.002)
     claims = {} if claimed_ms is None else {(one.functional, "onednn"): claimed_ms}
-    assert settled(one, rows, claims) == decided
+    assert is_settled(one, rows, claims) == decided
 
 
 @ask_each("name", ["replayed_operators", "cold_caches"])
@@ -244,8 +244,8 @@ def test_a_factor_that_removes_no_whole_cause_is_settled_by_its_share_whatever_i
     one = experiment(factors=(name,), scope=Scope.STEP, layer=None, phase=None)
     rows = rows_of(one, {None: FC6_MS[None], name: OF_SHARE[0.5]}, rounds=24, noise=0.002)
     claims = {(one.functional, name): -0.1}
-    assert settled(one, rows, claims)
-    assert not settled(one, rows, claims, FACTS)
+    assert is_settled(one, rows, claims)
+    assert not is_settled(one, rows, claims, FACTS)
 
 
 @ask_each(

@@ -10,7 +10,7 @@ from curvescope.analysis.decompose.functionals import FIXED_COST
 from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.verdicts import rule
 from curvescope.analysis.verdicts.measurement import Measurement
-from curvescope.analysis.verdicts.outcome import Outcome, judged
+from curvescope.analysis.verdicts.outcome import Outcome, judge_all
 from curvescope.analysis.verdicts.proof import decisive, prove_term
 from curvescope.analysis.verdicts.rule import (
     A_PART,
@@ -213,7 +213,7 @@ def test_every_test_of_a_recording_on_fresh_rounds_is_in_the_family(others, p, s
     beside = [
         measured(0.0, 0.9, f"factor {n}", p=0.9, stage=stage, f=float(n + 1)) for n in range(others)
     ]
-    assert judged([measured(0.3, 0.9, p=p), *beside])[0].verdict == verdict
+    assert judge_all([measured(0.3, 0.9, p=p), *beside])[0].verdict == verdict
 
 
 def test_a_test_that_did_not_run_is_in_no_family():
@@ -221,7 +221,7 @@ def test_a_test_that_did_not_run_is_in_no_family():
         replace(measured(0.0, 0.9, f"factor {n}"), removed=None, taken=None, p_little=None)
         for n in range(9)
     ]
-    assert judged([measured(0.3, 0.9, p=0.019), *missing])[0].verdict == CONFIRMED
+    assert judge_all([measured(0.3, 0.9, p=0.019), *missing])[0].verdict == CONFIRMED
 
 
 def test_a_claim_is_on_complete_steps_alone():
@@ -230,7 +230,18 @@ def test_a_claim_is_on_complete_steps_alone():
     """
     both = [measured(0.2, 0.4), on_steps(0.2, 0.4)]
     claims = {(both[0].experiment.functional, "one_thread"): 4.0}
-    assert [one.verdict for one in judged(both, claims)] == [UNDECIDED, CONFIRMED]
+    assert [one.verdict for one in judge_all(both, claims)] == [UNDECIDED, CONFIRMED]
+
+
+def test_a_claim_moves_no_term_in_the_family():
+    """Beside a sure test, p = 1.5 % needs no correction; beside one that shows nothing, it does."""
+    term = measured(0.1, 0.3, p=0.9)
+    claims = {(term.experiment.functional, "one_thread"): 0.5}
+    assert p_of(term, 0.5) < 0.005
+    step = on_steps(0.3, 0.9, "half_threads", p=0.015)
+    assert judge_all([term, step], claims)[1] == judge_all([term, step])[1]
+    assert judge_all([term, step], claims)[1].verdict == UNDECIDED
+    assert judge_all([step])[0].verdict == CONFIRMED
 
 
 def of(measurement, verdict=UNDECIDED, reason=None):
@@ -243,7 +254,7 @@ def test_what_removes_a_part_of_its_cause_or_brings_it_about_is_judged_by_its_sh
 ):
     measurement = on_steps(0.2, 0.4, factor)
     claims = {(measurement.experiment.functional, factor): 4.0}
-    assert judged([measurement], claims) == judged([measurement])
+    assert judge_all([measurement], claims) == judge_all([measurement])
     assert p_of(measurement, 4.0) == p_of(measurement, None)
 
 
@@ -354,9 +365,9 @@ def test_of_complete_steps_the_outcome_that_counts_is_the_one_that_decides_on_th
     decides nothing.
     """
     tests = [on_steps(0.0, 0.19), on_steps(0.1, 0.3)]
-    assert decisive(judged(tests))["one_thread"].taken == tests[0].taken
+    assert decisive(judge_all(tests))["one_thread"].taken == tests[0].taken
     claims = {(tests[0].experiment.functional, "one_thread"): 1.9}
-    counting = decisive(judged(tests, claims))["one_thread"]
+    counting = decisive(judge_all(tests, claims))["one_thread"]
     assert (counting.verdict, counting.taken) == (CONFIRMED, tests[1].taken)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from curvescope.analysis.verdicts.outcome import judged, measurements
+from curvescope.analysis.verdicts.outcome import judge_all, measurements
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.factors import FACTORS, all_facts, names_of
@@ -396,7 +396,7 @@ def test_the_sizes_of_a_wave_run_unmodified_and_one_that_cannot_costs_only_their
     }
     assert done.untested == ({"filled_wave": "too large"} if refused else {})
     verdicts = {
-        one.factor: one.verdict for one in judged(measurements(open_recording(writer.path)))
+        one.factor: one.verdict for one in judge_all(measurements(open_recording(writer.path)))
     }
     assert (verdicts["filled_wave"] == Verdict.UNTESTED) == bool(refused)
 
@@ -476,7 +476,7 @@ def test_a_factor_that_leaves_the_kernels_of_a_gpu_as_they_are_is_untested(write
     assert done.untested == {"cudnn_benchmark": "the same kernels ran"}
     (untested,) = [
         one
-        for one in judged(measurements(open_recording(writer.path)))
+        for one in judge_all(measurements(open_recording(writer.path)))
         if one.factor == "cudnn_benchmark"
     ]
     assert (untested.verdict, untested.reason) == (Verdict.UNTESTED, "the same kernels ran")

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.probed_sizes import PUBLISHED, STRAIGHT, found, sweep
 from curvescope.analysis.diagnosis.explain import explain
+from curvescope.analysis.render.notes import list_notes
 from curvescope.profiling.measure.affordable import Affordable
 from curvescope.profiling.measure.probing import Probing, probe_sizes
 from curvescope.profiling.measure.protocol import Protocol
@@ -166,7 +167,7 @@ def test_what_is_found_is_part_of_the_recording_and_its_curve(tmp_path, clock):
     assert {(finding.tested.at, *finding.tested.conditions[:2]) for finding in found.findings} & {
         (7, 6, 7)
     } == set()
-    assert "the cost jumps from 6 to 7 and from 12 to 13" in found.notes[-1]
+    assert "the cost jumps from 6 to 7 and from 12 to 13" in list_notes(found)[-1]
     # The visits that chose the sizes count nowhere.
     chosen_in = {
         visit["round"] for visit in recording.meta["probes"]["visits"] if visit["batch"] == 7
@@ -196,7 +197,7 @@ def test_a_size_that_is_faster_than_a_smaller_one_is_said_to_be(tmp_path, clock)
     """Each size of the sweep is a multiple of 8, and slow; the sizes beside them are not."""
     workload = FakeWorkload(clock, lambda batch: 10_000 * batch * batch * (1 if batch % 8 else 3))
     recording = sweep_probed(workload, (8, 16, 32, 64), tmp_path / "r", clock)
-    note = explain(recording).notes[-1]
+    note = list_notes(explain(recording))[-1]
     assert "the cost falls from 8 to 9" in note or "the cost falls from 16 to 17" in note
     assert "no jump between" not in note
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from curvescope.analysis.causes.context import examine
-from curvescope.analysis.diagnosis.explain import recorded, with_times
+from curvescope.analysis.diagnosis.read import read
 from curvescope.profiling.attribution.events import StepRows
 from curvescope.profiling.collect.compilations import Compilations
 from curvescope.profiling.measure import step_checks
@@ -166,8 +166,8 @@ def test_a_compiled_step_over_ten_sizes_in_one_process(run_compiling, tmp_path):
 def _facts_of(path):
     """What causes examine of a batch size of a recording."""
     recording = open_recording(path)
-    times, evidence = with_times(recorded(recording), recording)
-    return lambda batch: examine([batch], times, evidence).facts[batch]
+    recorded = read(recording)
+    return lambda batch: examine([batch], recorded).facts[batch]
 
 
 def test_the_excess_of_sizes_beyond_the_limit_is_that_of_the_recompile_limit(tmp_path):

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from curvescope.analysis.diagnosis.explain import explain
+from curvescope.analysis.render.notes import list_notes
 from curvescope.analysis.render.show import show_diagnosis
 from curvescope.analysis.step_table import cells_of
 from curvescope.base.errors import CurvescopeError
@@ -107,7 +108,7 @@ def test_a_program_that_ends_before_it_has_enough_steps_says_so(tmp_path):
     )
     recording = open_recording(tmp_path / "r")
     assert recording.meta["ended_after_steps"] == 4  # the first ends with its line
-    assert any("one after 4 timed steps" in note for note in explain(recording).recorded.notes)
+    assert any("one after 4 timed steps" in note for note in list_notes(explain(recording)))
 
 
 def test_a_program_of_somebody_else_does_not_run_from_a_recording(printing, tmp_path):

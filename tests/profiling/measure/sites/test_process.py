@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from curvescope.analysis.diagnosis.explain import TWO_PROCESSES, explain
+from curvescope.analysis.diagnosis.explain import explain
+from curvescope.analysis.render.notes import TWO_PROCESSES, list_notes
 from curvescope.profiling.collect.compilations import Compilations
 from curvescope.profiling.measure import visit as visit_module
 from curvescope.profiling.measure.protocol import PROTOCOLS
@@ -141,7 +142,7 @@ def test_rounds_stay_here_where_processes_start_so_slowly_that_few_fit(sweep, cl
     assert sorted(started[0].visits) == list(BATCHES)
     assert started[0].ended
     assert recording.meta["processes"] == 2
-    assert TWO_PROCESSES in explain(recording).notes
+    assert TWO_PROCESSES in list_notes(explain(recording))
     assert len(times_of(recording)) == 20
     assert clock.seconds() - began_s <= 1.1 * 60
 

@@ -1,0 +1,117 @@
+"""The kernels of a report, over batch sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ...profiling.attribution.kernel_names import read_name, short_name
+from ...profiling.attribution.kernel_precision import kernel_precision
+from ..causes.context import Recorded
+from ..decompose.curve import known_batch, native
+from ..decompose.terms import IDLE, layer_label
+from .report_document import KernelRow, KernelTable
+from .report_experiments import finite
+
+MOST_KERNEL_ROWS = 2000
+_KEYS = ["name", "layer", "phase", "op"]
+_SHARES = {"occupancy": "achieved_occupancy", "tensor": "tensor_pipe_use"}  # measured
+_AMOUNTS = ["exclusive_ms", "calls", "flops", "bytes_compulsory"]
+
+
+def kernel_table(recorded: Recorded, used: Mapping[int, Sequence[int]]) -> KernelTable:
+    """Kernels by name, layer, phase and operator: time, calls, rates and exceeded roofs per step at
+    every batch size, from the steps used of each.
+    """
+    batches, times = list(used), recorded.kernel_times
+    inside = times["step"].isin([step for steps in used.values() for step in steps])
+    is_idle = times["name"] == IDLE
+    rows, idle = times[inside & ~is_idle], times[inside & is_idle]
+    idle_ms = idle.groupby("batch")["exclusive_ms"].sum()
+    grouped_by = [*_KEYS, "batch"]
+    grouped = rows.groupby(grouped_by, dropna=False, sort=False)
+    shares = {}
+    for short, column in _SHARES.items():
+        if rows[column].notna().any():
+            shares[short] = _means(rows, grouped_by, column)
+    table = grouped[_AMOUNTS].sum(min_count=1)
+    by_key: dict[tuple[str | None, ...], KernelRow] = {}
+    for at, ((*named, batch), amounts) in enumerate(
+        zip(table.index, table.itertuples(index=False), strict=True)
+    ):
+        key = tuple(None if pd.isna(name) else str(name) for name in named)
+        if key not in by_key:
+            by_key[key] = _new_row(key, recorded.layer_classes, len(batches), list(shares))
+        row, size = by_key[key], native(batch)
+        index = batches.index(size)
+        _fill(row, index, amounts, len(used[size]), recorded)
+        for short, values in shares.items():
+            row[short][index] = finite(values[at])  # type: ignore[literal-required]
+    ordered = sorted(by_key.values(), key=lambda row: -max(ms or 0.0 for ms in row["ms"]))
+    rest = ordered[MOST_KERNEL_ROWS:]
+    return {
+        "batches": [known_batch(size) for size in batches],
+        "rows": ordered[:MOST_KERNEL_ROWS],
+        "more": len(rest),
+        "more_ms": [
+            math.fsum(row["ms"][index] or 0.0 for row in rest) for index in range(len(batches))
+        ],
+        "idle_ms": [float(idle_ms.get(size, 0.0)) / len(used[size]) for size in batches],
+        "calls": round(rows["calls"].sum()),
+    }
+
+
+def _new_row(
+    key: tuple[str | None, ...], classes: Mapping[str, str], sizes: int, shares: Sequence[str]
+) -> KernelRow:
+    """The row of a kernel, without its numbers."""
+    name, layer, phase, op = key
+    row: KernelRow = {
+        "name": name,
+        "short": short_name(name or ""),
+        "family": read_name(name or "").family,
+        "layer": None if layer is None else layer_label(layer, classes.get(layer)),
+        "path": layer,
+        "op": op,
+        "phase": phase,
+        "ms": [None] * sizes,
+        "calls": [None] * sizes,
+        "gflops": [None] * sizes,
+        "gbs": [None] * sizes,
+        "exceeded": [None] * sizes,
+    }
+    for short in shares:
+        row[short] = [None] * sizes  # type: ignore[literal-required]
+    return row
+
+
+def _fill(row: KernelRow, index: int, amounts: Any, steps: int, recorded: Recorded) -> None:
+    """Enter the time, the calls and the rates of one batch size, from sums over its steps."""
+    time_ms, calls, flops, moved_bytes = amounts
+    row["ms"][index] = finite(float(time_ms) / steps)
+    row["calls"][index] = finite(float(calls) / steps)
+    row["gflops"][index] = gflops = _giga_per_s(flops, float(time_ms))
+    row["gbs"][index] = gbs = _giga_per_s(moved_bytes, float(time_ms))
+    by_precision = {kernel_precision(row["name"] or ""): (gflops or 0.0) * 1e9}
+    bytes_per_s = None if gbs is None else gbs * 1e9
+    row["exceeded"][index] = recorded.hardware.exceeded(by_precision, 1.0, bytes_per_s)
+
+
+def _giga_per_s(amount: float, time_ms: float) -> float | None:
+    """A rate in 10⁹ per second; None without an amount or a time."""
+    return None if pd.isna(amount) or time_ms <= 0 else finite(float(amount) / time_ms / 1e6)
+
+
+def _means(rows: pd.DataFrame, keys: Sequence[str], column: str) -> list[float]:
+    """The mean of a column over the time of the kernels that have it, for each group in order; NaN
+    for none.
+    """
+    time_ms = rows["exclusive_ms"].where(rows[column].notna())
+    weighed = rows.assign(weight=time_ms, weighed=rows[column] * time_ms)
+    sums = weighed.groupby([*keys], dropna=False, sort=False)[["weighed", "weight"]].sum(
+        min_count=1
+    )
+    return list((sums["weighed"] / sums["weight"].where(sums["weight"] > 0)).astype(float))

@@ -46,6 +46,7 @@ from ..decompose.kernel_times import (
 from ..decompose.launches import mean_paced, paced_kernels
 from ..decompose.pointwise import pointwise_runs
 from ..decompose.terms import IDLE, is_outside
+from ..measured_bounds import MeasuredBound, measured_bounds
 from .result import Diagnosis
 
 _KEYS = ("layer", "phase", "op", "name")
@@ -82,6 +83,7 @@ class Advice:
     command: tuple[str, ...] = ()  # of the recorded program; empty for a profile
     advised: tuple[Advised, ...]  # the largest bound first
     gaps: tuple[LongGap, ...]  # the longest gaps of the steps used, one by one
+    bounds: tuple[MeasuredBound, ...] = ()  # of kernels, where their throughputs were measured
     # kernel family, ms and calls per step
     families: tuple[tuple[str, float, float], ...] = field(default=())
 
@@ -117,6 +119,7 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
         step=step,
         advised=advised,
         gaps=gaps,
+        bounds=() if breakdown.n_profiled else measured_bounds(recording),
         families=families,
         command=tuple(map(str, command or ())),
     )

@@ -19,10 +19,11 @@ from ...profiling.recording.store import RECORDING, STEP, Recording
 from ..causes.evidence import Evidence
 from ..decompose.idle import FOLLOWS, WAITS
 from ..diagnosis.suggested import Advice, Advised, LongGap, is_tried
+from ..measured_bounds import USES, MeasuredBound
 from ..verdicts.words import Verdict
 from .breakdown import breakdown_verdict
 from .tables import Indented, table
-from .words import SAMPLES, UNITS, share
+from .words import SAMPLES, UNITS, share, shortened
 
 _TITLE = "What to do: suggested by this profile; nothing was tried"
 _NOTHING = (
@@ -51,6 +52,7 @@ _UNSEEN_CODE = (
 )
 _SUM = "Savings are upper bounds, and do not add up: two may be of the same time."
 _MOST_FAMILIES = 6
+_MOST_BOUNDS = 10
 _LEAST_GAP = 0.005  # share of the time of a gap that is listed
 _FIRST_LINES = 3  # of advice after a recording or an import
 
@@ -84,6 +86,7 @@ class AdviceDocument:
     steps: int  # number of these steps
     suggested: Sequence[SuggestedChange]  # the largest bound first; bounds do not add up
     gaps: Sequence[LongGap]  # the longest gaps in the device work, one by one
+    bounds: Sequence[MeasuredBound]  # of kernels whose throughputs Nsight Compute measured
     families: Sequence[tuple[str, float, float]]  # kernel family, ms and calls per step
     commands: Sequence[str]  # what to run next
 
@@ -115,6 +118,7 @@ class AdviceDocument:
                 for advised in advice.advised
             ],
             gaps=advice.gaps,
+            bounds=advice.bounds,
             families=advice.families,
             commands=[command for _, command in next_commands(path, advice)],
         )
@@ -150,9 +154,11 @@ def render_advice(
         *([] if (apart := advice.breakdown.set_aside) is None else [Text(apart)]),
         Text(),
     ]
-    if not advice.advised:
+    if advice.bounds:
+        blocks.append(_bounds(advice.bounds if everything else advice.bounds[:_MOST_BOUNDS]))
+    elif not advice.advised:
         blocks.append(Text(_nothing(advice)))
-    else:
+    if advice.advised:
         blocks.append(Text(_TITLE, "bold"))
         rows = table("do", "saves at most", "of it")
         for at, advised in enumerate(advice.advised, 1):
@@ -174,6 +180,28 @@ def render_advice(
     if len(families) > 1:
         blocks += [Text(), _families(families, advice)]
     return Group(*blocks)
+
+
+def _bounds(bounds: Sequence[MeasuredBound]) -> RenderableType:
+    """What bounds each kernel, and what to try."""
+    heads = ("ms", "calls", "SM", "memory", "DRAM", "L2", "occupancy", "bound by", "try")
+    optional = ("calls", "DRAM", "L2", "occupancy")
+    rows = table("kernel", *heads, optional=optional, left=("bound by", "try"), words=("try",))
+    for bound in bounds:
+        uses = (getattr(bound, name) for name in USES)
+        rows.add_row(
+            shortened(bound.kernel),
+            number(bound.time_ms),
+            str(bound.calls),
+            *("" if use is None else share(use, 1) for use in uses),
+            bound.bound,
+            bound.do,
+        )
+    note = (
+        "Measured by Nsight Compute, each over the most that the device sustains; a unit bounds a "
+        "kernel from 60 % on."
+    )
+    return Group(rows, Text(note, "dim"))
 
 
 def _nothing(advice: Advice) -> str:

@@ -36,7 +36,7 @@ _NO_TIMELINE = (
 )
 _UNRECORDED = (
     "Nothing can be suggested: {share} of the time launched work waits for an event, or for work "
-    "that is not recorded, and the profile does not tell for which."
+    "that is not recorded{where}, and the profile does not tell for which."
 )
 _NO_GAPS = (
     "Nothing can be suggested: the profile does not tell what the program did between its "
@@ -47,8 +47,7 @@ _NO_REASONS = (
     "is idle."
 )
 _UNSEEN_CODE = (
-    "Nothing can be suggested: in {share} of the time no kernel runs, and the profile does not "
-    "tell what the program did then."
+    "Nothing can be suggested: in {share} of the time no kernel runs, most of it {reason} ({most})."
 )
 _SUM = "Savings are upper bounds, and do not add up: two may be of the same time."
 _MOST_FAMILIES = 6
@@ -211,14 +210,28 @@ def _nothing(advice: Advice) -> str:
     if not advice.breakdown.n_profiled and not step.idle:
         return _NO_TIMELINE
     if step.enough(waits_ms):
-        return _UNRECORDED.format(share=share(waits_ms, step.time_ms))
+        return _UNRECORDED.format(share=share(waits_ms, step.time_ms), where=_where(advice.gaps))
     if not step.enough(step.idle_ms):
         return _NOTHING
     if step.on_host:
         return _NO_GAPS
     if not step.knows_reasons:
         return _NO_REASONS
-    return _UNSEEN_CODE.format(share=share(step.idle_ms, step.time_ms))
+    longest = next(time for time in step.idle if time.reason not in (WAITS, FOLLOWS))
+    return _UNSEEN_CODE.format(
+        share=share(step.idle_ms, step.time_ms),
+        reason=longest.reason or "with no call or range in the profile",
+        most=share(longest.time_ms, step.time_ms),
+    )
+
+
+def _where(gaps: Sequence[LongGap]) -> str:
+    """After which launch the longest of them is, and what the host does then."""
+    longest = next((gap for gap in gaps if gap.launch), None)
+    if longest is None:
+        return ""
+    host = f", with the {longest.meanwhile}" if longest.meanwhile else ""
+    return f", the longest after a {longest.launch}{host}"
 
 
 def _do(advised: Advised) -> str:
@@ -281,9 +294,10 @@ def _gaps(gaps: Sequence[LongGap], unit: str, torch: bool) -> RenderableType:
                 f"{name} {number(ms)} ms" for name, ms in gap.code.own_ms
             ) or " > ".join(gap.code.path[-2:])
         step = str(gap.step) if unit == STEP else ""
-        rows.add_row(
-            gap.reason or "unknown", number(gap.time_ms), step, gap.before or "", functions
-        )
+        reason = gap.reason or "unknown"
+        if waited := [text for text in (gap.launch, gap.meanwhile) if text]:
+            reason += f" ({', '.join(waited)})"
+        rows.add_row(reason, number(gap.time_ms), step, gap.before or "", functions)
     note = "The profile has no call stacks" + (
         "; torch.profiler.profile(with_stack=True) records them." if torch else "."
     )

@@ -134,7 +134,8 @@ def _allocations(
     in_trace = {tensor.address for tensor in tensors}
     for address, size, frames in blocks:
         if address not in in_trace:
-            kind, line = stacks.about(frames, stays=True)
+            # What was allocated before the recording began has no stack, whatever it is.
+            kind, line = stacks.about(frames, stays=True) if frames else (HELD, None)
             tensors.append(KnownTensor(2 * len(events), address, size, kind, line=line))
     given_out = changes[:, 0] != 0
     address = np.array([event["addr"] for event in events], np.int64)[given_out]

@@ -169,19 +169,20 @@ def in_gaps(step: ProfiledStep, spans: pd.DataFrame) -> pd.Series:
 
 
 _CONTEXT_NS = 50_000_000
-_FAR = 10.0  # times the usual call of that name
+_MOST = 0.5  # of the time of all calls of that name
 
 
 def context_calls(step: ProfiledStep) -> pd.DataFrame:
     """Calls that allocate or free for so long that they make a context, e.g. `cudaFree(0)` at the
-    start of a program: 50 ms or more, and far more than others of that name.
+    start of a program: 50 ms or more, and most of the time of all calls of that name.
     """
     if step.calls.empty or "kind" not in step.calls:
         return pd.DataFrame({"name": [], "start_ns": [], "end_ns": []})
     calls = step.calls[step.calls["kind"].eq("allocation")]
     length = calls["end_ns"] - calls["start_ns"]
-    usual = length.where(length < _CONTEXT_NS).groupby(calls["name"]).transform("median")
-    return calls[(length >= _CONTEXT_NS) & ~(length < _FAR * usual)]
+    is_long = length >= _CONTEXT_NS
+    whole, long = (of.groupby(calls["name"]).transform("sum") for of in (length, length * is_long))
+    return calls[is_long & (long >= _MOST * whole)]
 
 
 LONG_GAP_NS = 20_000

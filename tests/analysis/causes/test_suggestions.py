@@ -63,7 +63,7 @@ SHOWN = [
     ("copies from and to the host", OFFLOAD, 909.8, (RESNET, DECODE, VIDEO)),
     ("copies from and to the host", LOADER, 20.86, (EAGER, DDP)),
     ("host waits for the device", HPC, 3.002, (RESNET, VIDEO, FIRST)),
-    ("memory pressure", DDP, 574.6, (RESNET, EAGER, VIDEO)),
+    ("memory pressure", DDP, 601.8, (RESNET, EAGER, VIDEO)),
     ("memory pressure", EXPERTS, 16.31, (LOADER, DECODE, ALEXNET)),
     ("launch- or host-bound", EAGER, 63.96, (DECODE, OFFLOAD, LOADER)),
     ("launch- or host-bound", BERT, 4.117, (CAPTURE, NO_CALLS, NO_TIMELINE)),

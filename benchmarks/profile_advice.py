@@ -1,8 +1,13 @@
 """Profiles that others recorded, side by side: our advice, sums by hand over the file, and what
 other tools say.
 
-    python benchmarks/profile_advice.py [--peers PYTHON]   measures, into results/profile_advice.json
+    python benchmarks/profile_advice.py [--peers PYTHON]   measures, into results/profile_advice.json,
+    and prints the score
     python benchmarks/profile_advice.py --print            prints what is kept there
+
+The score is over all profiles of profile_labels.toml, in which causes were written by hand, from
+sums over the files alone. The advice was written with these profiles at hand: of others it is right
+less often.
 
 PYTHON is that of a virtual environment of its own, made with
 `python -m venv peers && peers/bin/pip install HolisticTraceAnalysis nsys-ai`; TraceLens is imported
@@ -18,14 +23,22 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 ROOT = Path(__file__).parents[1]
 PROFILES = ROOT / "tests" / "data" / "profiles"
 RESULTS = ROOT / "benchmarks" / "results" / "profile_advice.json"
+LABELS = ROOT / "benchmarks" / "profile_labels.toml"
 FILES = (
     "kineto_resnet50_w0_a.pt.trace.json.gz",
     "param_resnet.json.gz",
@@ -63,6 +76,7 @@ FOUND = (
 )
 # Of a second search; most of its profiles have no licence, and are not kept here.
 SECOND = ("aws_t4_managed.sqlite.gz",)
+_SHOWN = (*FILES, *FOUND, *SECOND)
 _HTA = """
 import json, logging, sys
 logging.disable(logging.CRITICAL)
@@ -221,19 +235,96 @@ def _error(text: str) -> str:
     return (text.strip().splitlines() or ["no output"])[-1][:200]
 
 
-def measure(python: Path | None) -> None:
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    found = {}
-    for name in (*FILES, *FOUND, *SECOND):
+def labels() -> dict[str, dict[str, list[str]]]:
+    """By profile the causes in it.
+
+    `first` are those that an expert names first, one or another; `also` the others that are true;
+    `small` those that may be said or not. A profile without `first` has nothing to say.
+    """
+    return tomllib.loads(LABELS.read_text())
+
+
+def score(
+    suggested: Mapping[str, Sequence[str]], labelled: Mapping[str, Mapping[str, Sequence[str]]]
+) -> dict[str, Any]:
+    """How the suggested causes of each profile, in order, agree with its labels."""
+    said: Counter[str] = Counter()
+    right: Counter[str] = Counter()
+    there: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    firsts = quiet = 0
+    for name, label in labelled.items():
+        first, also = label.get("first", []), label.get("also", [])
+        causes, true = suggested[name], {*first, *also}
+        counted = [cause for cause in causes if cause not in label.get("small", [])]
+        said.update(counted)
+        right.update(true.intersection(counted))
+        there.update({*also, *([cause for cause in first if cause in causes] or first[:1])})
+        found.update(true.intersection(causes))
+        firsts += bool(first) and bool(causes) and causes[0] in first
+        quiet += not first and not counted
+    speaking = sum(bool(label.get("first")) for label in labelled.values())
+    return {
+        "profiles": len(labelled),
+        "first": [firsts, speaking],
+        "nothing": [quiet, len(labelled) - speaking],
+        "precision": [right.total(), said.total()],
+        "recall": [found.total(), there.total()],
+        "causes": {
+            cause: {
+                "precision": [right[cause], said[cause]],
+                "recall": [found[cause], there[cause]],
+            }
+            for cause in sorted({*said, *there})
+        },
+    }
+
+
+def causes_of(results: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The suggested causes of each profile, in order, of the results."""
+    return {
+        name: [one["cause"] for one in row["ours"]["suggested"]]
+        for name, row in results["profiles"].items()
+    }
+
+
+def measure(python: Path | None) -> dict[str, Any]:
+    known = json.loads(RESULTS.read_text())["profiles"] if RESULTS.exists() else {}
+    found: dict[str, Any] = {}
+    for name in (*_SHOWN, *(name for name in labels() if name not in _SHOWN)):
         path = PROFILES / name
-        said = peers(path, python) if python else known.get(name, {}).get("peers", {})
-        found[name] = {"by_hand": by_hand(path), "ours": ours(path), "peers": said}
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+        found[name] = {"ours": ours(path)}
+        if name in _SHOWN:
+            said = peers(path, python) if python else known.get(name, {}).get("peers", {})
+            found[name] |= {"by_hand": by_hand(path), "peers": said}
+    results: dict[str, Any] = {"profiles": found}
+    results["score"] = score(causes_of(results), labels())
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    return results
+
+
+def score_lines(scored: Mapping[str, Any]) -> list[str]:
+    """The score as a table of Markdown, with counts."""
+    rows = [("what an expert says first, first", *scored["first"])]
+    rows += [("nothing said where nothing is", *scored["nothing"])]
+    rows += [("suggestions that are true", *scored["precision"])]
+    rows += [("causes that are suggested", *scored["recall"])]
+    lines = [
+        "The advice was written with these profiles at hand: of others it is right less often."
+    ]
+    lines += ["", f"| of {scored['profiles']} profiles | right | of |", "|---|--:|--:|"]
+    lines += [f"| {what} | {right} | {count} |" for what, right, count in rows]
+    lines += ["", "| cause | true of suggested | suggested of true |", "|---|--:|--:|"]
+    for cause, of_cause in scored["causes"].items():
+        precision, recall = ("{} of {}".format(*of_cause[what]) for what in ("precision", "recall"))
+        lines.append(f"| {cause} | {precision} | {recall} |")
+    return lines
 
 
 def figures() -> list[str]:
     """What the results say, as two sentences."""
-    rows = list(json.loads(RESULTS.read_text()).values())
+    results = json.loads(RESULTS.read_text())
+    rows = [results["profiles"][name] for name in _SHOWN]
     suggested = [row["ours"]["suggested"] for row in rows]
     first = sorted(found[0]["at_most_share"] for found in suggested if found)
     return [
@@ -244,13 +335,15 @@ def figures() -> list[str]:
 
 
 def text() -> str:
-    """All results: ours, sums by hand over the whole file, and what other tools say.
+    """All results: the score, ours, sums by hand over the whole file, and what other tools say.
 
     HTA is HolisticTraceAnalysis 0.5.0 (its temporal and idle time breakdown), nsys-ai is 0.3.0 (its
     skill `root_cause_matcher`), TraceLens is AMD's at commit 171dd747 (its GPU timeline).
     """
-    lines: list[str] = []
-    for name, row in json.loads(RESULTS.read_text()).items():
+    results = json.loads(RESULTS.read_text())
+    lines = [*score_lines(results["score"]), ""]
+    for name in _SHOWN:
+        row = results["profiles"][name]
         hand = row["by_hand"]
         lines += [f"## {name}", "", row["ours"]["headline"], ""]
         lines += ["| suggested | saves at most | where |", "|---|--:|---|"]
@@ -316,7 +409,8 @@ def main() -> None:
     if args.print:
         print(text())
         return
-    measure(args.peers)
+    results = measure(args.peers)
+    print("\n".join(score_lines(results["score"])))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from ..decompose.terms import OPTIMIZER as OPTIMIZER_PHASE
 from ..decompose.terms import OVERHEAD, SLOW_STEPS
 from .case import Case, Cause, Intervention, total
 from .evidence import Claim, Evidence, Strength, cite
-from .single_profile import ProfiledStep, Suggestion, fact
+from .single_profile import ProfiledStep, Suggestion, fact, in_gaps
 
 # Weights read every step: bytes that do not depend on the batch size are moved once per step.
 #
@@ -113,7 +113,7 @@ _LISTS = re.compile(r"multi_tensor_apply|_foreach_", re.IGNORECASE)
 def suggest_optimizer(step: ProfiledStep) -> Suggestion | None:
     """Suggest a fused optimizer, where the optimizer runs many kernels."""
     mine = step.groups[step.groups["phase"].eq(OPTIMIZER_PHASE)]
-    idle_ms = step.idle_because(lambda reason: "Optimizer.step" in reason)
+    idle_ms = float(in_gaps(step, step.ranges_named(lambda name: "Optimizer.step" in name)).sum())
     whole_ms = float(mine["ms"].sum()) + idle_ms
     texts = [*mine["name"].dropna(), *mine["op"].dropna()]
     if not step.enough(whole_ms) or mine.empty or any(map(_FUSED.search, texts)):

@@ -30,6 +30,8 @@ _BETWEEN = re.compile(
 )
 _ATTENTION_LAYER = re.compile(r"attention|attn|mha|multihead", re.IGNORECASE)
 _PRODUCTS_OF_ONE = 2  # batched products of one softmax in attention
+_ROUTER = re.compile(r"top_?k", re.IGNORECASE)  # it picks experts by a softmax of its own
+_ROUNDED = 1e-6  # calls per step of several steps are no whole numbers
 
 
 def suggest_attention(step: ProfiledStep) -> Suggestion | None:
@@ -74,8 +76,8 @@ def suggest_attention(step: ProfiledStep) -> Suggestion | None:
 def _attention(groups: pd.DataFrame) -> pd.DataFrame:
     """The kernels of attention in parts, with a column `part`: softmax, product or between.
 
-    A layer and phase computes it so if it has as many softmaxes, each with two batched products.
-    Without operators the layer must be called attention, and all its products count.
+    A layer and phase computes it so if it has two batched products for each softmax that is not a
+    router's. Without operators the layer must be called attention, and all its products count.
     """
     of_name = {name: family(str(name)) for name in groups["name"].unique()}
     of_family, op = groups["name"].map(of_name), groups["op"].fillna("").astype(str)
@@ -87,12 +89,17 @@ def _attention(groups: pd.DataFrame) -> pd.DataFrame:
     pointwise = of_family.isin([ELEMENTWISE, LAYOUT])
     between = pointwise & op.str.contains(_BETWEEN) | by_name & of_family.eq(ELEMENTWISE)
     part = pd.Series("between", groups.index).mask(softmax, "softmax").mask(products, "product")
+    routes = (texts + groups["name"].astype(str)).str.contains(_ROUTER)
     place = [groups["layer"], groups["phase"]]
-    calls, of_products = (
-        groups["calls"].where(rows, 0.0).groupby(place, dropna=False).transform("sum")
-        for rows in (softmax, products)
-    )
-    computes = (calls > 0) & (of_products >= _PRODUCTS_OF_ONE * calls)
+
+    def calls_of(rows: pd.Series, by: list[pd.Series] = place) -> pd.Series:
+        return groups["calls"].where(rows, 0.0).groupby(by, dropna=False).transform("sum")
+
+    # A router may run several kernels for one softmax, each of them once.
+    routers = calls_of(routes, [*place, groups["name"]]).groupby(place, dropna=False)
+    calls = calls_of(softmax) - routers.transform("max")
+    computes = calls > _ROUNDED
+    computes &= calls_of(products) >= _PRODUCTS_OF_ONE * calls - _ROUNDED
     return groups.assign(part=part)[computes & (softmax | products | between)]
 
 

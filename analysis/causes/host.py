@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..decompose.host_functions import HostCode
-from ..decompose.idle import FOLLOWS, WAITS
+from ..decompose.idle import FOLLOWS, WAITS, range_name
 from ..decompose.launches import PACED_LATE_US, Paced
 from ..decompose.terms import IDLE, KERNELS
 from .case import Case, Cause, Intervention
@@ -17,9 +17,11 @@ from .evidence import Claim, Evidence, Strength, cite
 from .single_profile import (
     ProfiledStep,
     Suggestion,
+    context_calls,
     fact,
     gap_ms,
     host_gaps,
+    in_gaps,
     longer_gaps,
     short_gaps_ms,
     stack_of,
@@ -117,7 +119,7 @@ def _weigh_paced(case: Case) -> Claim | None:
     )
 
 
-_LEAST_CALLS = 10  # per step; what launches less is not bound by launching
+_LEAST_CALLS = 10  # of all steps; what launches less is not bound by launching
 _LEAST_GAPS = 0.1  # gaps per kernel; in fewer the host does something else, e.g. between two steps
 _MOST_KERNEL_MS = 0.1  # mean time of a kernel up to which launching it may be what takes long
 
@@ -132,7 +134,7 @@ def suggest_host_bound(step: ProfiledStep) -> Suggestion | None:
         return None
     calls = float(step.groups["calls"].sum())
     kernel_ms = float(step.groups["own_ms"].sum()) / calls if calls else 0.0
-    if calls < _LEAST_CALLS or not 0 < kernel_ms <= _MOST_KERNEL_MS:
+    if calls * step.steps < _LEAST_CALLS or not 0 < kernel_ms <= _MOST_KERNEL_MS:
         return None
     gaps = _short_gaps(step) >= _LEAST_GAPS * calls
     short_ms = short_gaps_ms(step) if gaps else 0.0
@@ -207,14 +209,13 @@ def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
     """Suggest batches that are loaded ahead, where the device is idle for them, or the host makes
     them itself.
     """
-    waits_ms = step.idle_because(lambda reason: INPUT.search(reason) is not None)
-    loading = _loading(step)
-    waits_ms += float(loading["ms"].sum())
+    loading, fetching = _loading(step), _fetching(step)
+    waits_ms = step.idle_because(lambda reason: reason == WAITING_FOR_INPUT)
+    waits_ms += float(loading["ms"].sum() + fetching.sum())
     if not step.enough(waits_ms):
         return None
-    reasons = [time.reason for time in step.idle if time.reason and INPUT.search(time.reason)]
-    places = [*reasons, *loading["layer"]]
-    where = places[0].removeprefix("host in range ").removeprefix("host in ")
+    where = range_name(next(iter([*fetching.index, *loading["layer"]]), WAITING_FOR_INPUT))
+    reasons = {f"{_RANGE}{range_name(name)}" for name in fetching.index}
     mine = step.gaps[step.gaps["reason"].isin(reasons)] if len(step.gaps) else step.gaps
     _, code = step.longest_gap(mine)
     alone = _ONE_PROCESS in where
@@ -247,6 +248,11 @@ def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
     )
 
 
+def _fetching(step: ProfiledStep) -> pd.Series:
+    """The ranges that fetch a batch, in gaps of the device, see `in_gaps`."""
+    return in_gaps(step, step.ranges_named(lambda name: INPUT.search(name) is not None))
+
+
 def _loading(step: ProfiledStep) -> pd.DataFrame:
     """Operators of the host that make a batch while no other work runs; none where a device works
     beside them.
@@ -277,10 +283,13 @@ _FEW = 4  # gaps per step that are alike; more come from what the program does a
 _CALL = "host in "
 _RANGE = "host in range "
 _NUMBER = re.compile(r"\d+")
+_AWAITS = re.compile(r"block_until_ready|BlockHostUntilReady|\bsynchronize$")
 
 
 def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
-    """Suggest to move the code of the longest gap, unless an API call or the input explains it."""
+    """Suggest to move the code of the longest gap, unless an API call, the input or a wait for the
+    device explains it.
+    """
     gaps = host_gaps(step)
     if gaps.empty or step.is_capture:
         return None
@@ -292,20 +301,25 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
     longest, code = step.longest_gap(gaps)
     if longest is None:
         return None
+    if code is not None and any(map(_AWAITS.search, code.path)):
+        return None
     length_ms = float(longest["end_ns"] - longest["begin_ns"]) / 1e6
     # In a mean of several steps a gap counts with the share that it has in all of them.
     alike = gaps[(gaps["end_ns"] - gaps["begin_ns"]) >= 0.5 * length_ms * 1e6]
     per_step_ms = gap_ms(alike, step.steps)
-    if len(alike) > _FEW * step.steps:
-        return _in_ranges(step, gaps)
-    if length_ms < max(_LEAST_MS, _LEAST_SHARE * step.time_ms) or not step.enough(per_step_ms):
+    again = len(alike) > _FEW * step.steps
+    of_ranges = _in_ranges(step, gaps) if again else None
+    if again and (step.knows_steps or of_ranges):
+        return of_ranges
+    share_ms = per_step_ms if again else length_ms
+    if length_ms < _LEAST_MS or share_ms < _LEAST_SHARE * step.time_ms:
+        return None
+    if not step.enough(per_step_ms):
         return None
     reason_text = str(longest["reason"] or "")
     where = reason_text.removeprefix(_RANGE) if reason_text.startswith(_RANGE) else None
-    what = (
-        "waits for code of the host in "
-        f"{'one long gap' if len(alike) <= step.steps else 'a few long gaps'}"
-    )
+    many = "many long gaps" if again else "a few long gaps"
+    what = f"waits for code of the host in {'one long gap' if len(alike) <= step.steps else many}"
     what += ", not in every step" if len(alike) < step.steps else ""
     evidence = [fact("longest time without a kernel", length_ms, "ms", "kernels.start_ns")]
     evidence += [
@@ -319,7 +333,7 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
     if code is not None and code.own_ms:
         name, own_ms = code.own_ms[0]
         evidence.append(fact(f"own time of {name} in it", own_ms, "ms", "functions"))
-    return _of_host_code(what, per_step_ms, evidence, where, code)
+    return _of_host_code(step, what, per_step_ms, evidence, where, code)
 
 
 def _in_ranges(step: ProfiledStep, gaps: pd.DataFrame) -> Suggestion | None:
@@ -344,10 +358,11 @@ def _in_ranges(step: ProfiledStep, gaps: pd.DataFrame) -> Suggestion | None:
         fact("ranges", float(mine["reason"].nunique()), "", "ranges.name"),
     ]
     what = "waits for code of the host in ranges of one kind"
-    return _of_host_code(what, float(length_ms[where]), evidence, where, code)
+    return _of_host_code(step, what, float(length_ms[where]), evidence, where, code)
 
 
 def _of_host_code(
+    step: ProfiledStep,
     what: str,
     at_most_ms: float,
     evidence: Sequence[Evidence],
@@ -362,10 +377,17 @@ def _of_host_code(
         where=where,
         stack=stack_of(code),
         remedy="run that code before the step, or in another thread or process beside it",
-        how=None
-        if code is not None
-        else "record call stacks to see it: torch.profiler.profile(with_stack=True)",
+        how=None if code is not None else f"record what the host does there: {_recorder(step)}",
     )
+
+
+def _recorder(step: ProfiledStep) -> str:
+    """What records the functions of the host beside the device's work."""
+    if step.is_torch:
+        return "torch.profiler.profile(with_stack=True)"
+    if step.is_jax:
+        return "jax.profiler.ProfileOptions with python_tracer_level = 1"
+    return "rocprof-sys-sample" if step.on_amd else "nsys profile --sample=process-tree"
 
 
 one_gap = Cause(
@@ -479,10 +501,9 @@ _CALLS = re.compile(
     r"(ModuleLoad|LibraryLoad|ModuleGetFunction|LibraryGetKernel|FuncGetAttributes|StreamCreate|EventCreate"
     r"|CtxCreate|PrimaryCtxRetain|^cuInit|^hipInit|GetDeviceProperties|LinkComplete|nvrtc|nvPTXCompiler)"
 )
-_LAUNCH = re.compile(r"^host in \w*Launch(?:Cooperative)?(?:Kernel|$)")
 # A launch takes microseconds. One that takes longer while the device is idle loads the kernel's
 # module.
-_LOADS_NS = 5_000_000
+_LOADS_NS = 100_000
 
 
 def suggest_first_use(step: ProfiledStep) -> Suggestion | None:
@@ -499,8 +520,14 @@ def suggest_first_use(step: ProfiledStep) -> Suggestion | None:
         for t in step.idle
         if t.reason and _CALLS.search(t.reason)
     }
+    contexts = in_gaps(step, context_calls(step))
+    contexts_ms = float(contexts.sum())
     waits_ms, loads_ms = sum(prepares.values()), _loading_ms(step)
     evidence = []
+    if contexts_ms:
+        calls = ", ".join(contexts.index[:3])
+        what = f"idle time in {calls} of at least 50 ms, as those that make a context, per step"
+        evidence.append(fact(what, contexts_ms, "ms", "api_calls"))
     if waits_ms:
         evidence.append(
             fact(
@@ -509,24 +536,29 @@ def suggest_first_use(step: ProfiledStep) -> Suggestion | None:
         )
     if loads_ms:
         what = (
-            "idle time in launches of at least 5 ms, as of kernels that are not loaded yet, per "
+            "idle time in launches of at least 0.1 ms, as of kernels that are not loaded yet, per "
             "step"
         )
         evidence.append(fact(what, loads_ms, "ms", "api_calls"))
-    if not step.enough(waits_ms + loads_ms):
+    places = {
+        next(iter(prepares), None): waits_ms,
+        next(iter(contexts.index), None): contexts_ms,
+        "the first launch of a kernel": loads_ms,
+    }
+    whole_ms = waits_ms + contexts_ms + loads_ms
+    if not step.enough(whole_ms):
         return None
-    where = next(iter(prepares), None) if waits_ms >= loads_ms else "the first launch of a kernel"
-    return _suggestion(
-        "prepares what is used for the first time", waits_ms + loads_ms, *evidence, where=where
-    )
+    where = max(places, key=lambda place: places[place])
+    return _suggestion("prepares what is used for the first time", whole_ms, *evidence, where=where)
 
 
 def _loading_ms(step: ProfiledStep) -> float:
-    gaps = host_gaps(step)
-    if gaps.empty:
+    """Time in gaps of launches that take long; those of graphs take their time in each step."""
+    if step.calls.empty or "kind" not in step.calls:
         return 0.0
-    long = gaps["end_ns"] - gaps["begin_ns"] >= _LOADS_NS
-    return gap_ms(gaps[long & gaps["reason"].str.contains(_LAUNCH, na=False)], step.steps)
+    calls = step.calls[step.calls["kind"].eq("launch")]
+    calls = calls[~calls["name"].str.contains("Graph")]
+    return float(in_gaps(step, calls[calls["end_ns"] - calls["start_ns"] >= _LOADS_NS]).sum())
 
 
 def _suggestion(

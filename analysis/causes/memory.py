@@ -20,7 +20,7 @@ from .case import (
 )
 from .evidence import Claim, Evidence, Strength, cite
 from .kernel_choice import weigh_algorithm_switch
-from .single_profile import ProfiledStep, Suggestion, fact
+from .single_profile import ProfiledStep, Suggestion, context_calls, fact, in_gaps
 
 # Cache capacity: a kernel's data fits the cache (L2; the last level of a CPU) at one size and not
 # at the other.
@@ -203,17 +203,16 @@ def suggest_memory_pressure(step: ProfiledStep) -> Suggestion | None:
         if len(step.calls)
         else step.calls
     )
+    contexts = context_calls(step)
+    calls = calls.drop(index=contexts.index, errors="ignore")
     if calls.empty:
         return None
     names = set(calls["name"])
     waits_ms = step.idle_because(lambda reason: reason.removeprefix("host in ") in names)
+    waits_ms -= float(in_gaps(step, contexts[contexts["name"].isin(names)]).sum())
     if not step.enough(waits_ms):
         return None
-    main = next(
-        name
-        for time in step.idle
-        if (name := (time.reason or "").removeprefix("host in ")) in names
-    )
+    main = next(iter([*in_gaps(step, calls).index, *calls["name"]]))
     evidence = (
         fact(
             "idle time in allocations and frees of the driver, per step",

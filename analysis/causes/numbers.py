@@ -108,6 +108,7 @@ def _find_change(case: Case, batch: int, other: int) -> list[str]:
 
 _FASTER = 2.0  # peak of another precision over that of fp32, from which it is worth a word
 _OTHERS = ("tf32", "bf16", "fp16")
+_HALVES = ("bf16", "fp16")
 _TORCH_FACTORS = {"tf32": "tf32", "bf16": "bf16_autocast"}
 JAX_FACTORS = {"tf32": "jax_tf32"}
 
@@ -118,6 +119,8 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
     """
     fp32 = step.hardware.roof("compute", "fp32")
     others = [roof for name in _OTHERS if (roof := step.hardware.roof("compute", name)) is not None]
+    if not step.is_torch and not step.is_jax:
+        return _suggest_halves(step)
     products = step.named(lambda name: kernel_precision(name) == "fp32")
     spent_ms = float(products["ms"].sum())
     if fp32 is None or not others or spent_ms <= 0:
@@ -154,6 +157,41 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
         factors=factors,
         remedy=None if factors else "compute products in fp16 by autocast",
         how=None if factors else "with torch.autocast('cuda', torch.float16): and a GradScaler",
+    )
+
+
+def _suggest_halves(step: ProfiledStep) -> Suggestion | None:
+    """Suggest half precision for products in fp32 and in TF32, of a program that no framework has
+    one setting for.
+    """
+    roofs = {name: step.hardware.roof("compute", name) for name in ("fp32", "tf32", *_HALVES)}
+    best = max((roof.per_s for name in _HALVES if (roof := roofs[name])), default=0.0)
+    saved_ms = 0.0
+    evidence = []
+    of_name = step.groups["name"].map(lambda name: kernel_precision(str(name)))
+    for name in ("fp32", "tf32"):
+        roof = roofs[name]
+        products = step.groups[of_name == name]
+        of_type_ms = float(products["ms"].sum())
+        if roof is None or not of_type_ms or best < _FASTER * roof.per_s:
+            continue
+        saved_ms += of_type_ms * (1 - roof.per_s / best)
+        evidence += [
+            fact(f"products in {name}, per step", of_type_ms, "ms", "kernels.name"),
+            fact(
+                f"peak of half precision over that of {name}", best / roof.per_s, "", "devices.toml"
+            ),
+        ]
+    if not step.enough(saved_ms):
+        return None
+    longer = step.groups[of_name.isin(("fp32", "tf32"))]
+    return Suggestion(
+        cause=PRECISION,
+        what="computes products in long types, beside tensor cores that take shorter ones",
+        at_most_ms=saved_ms,
+        evidence=tuple(evidence),
+        where=step.place_of(longer),
+        remedy="compute products in fp16 or bf16",
     )
 
 

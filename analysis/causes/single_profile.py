@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pandas as pd
 
 from ...profiling.attribution.cupti_names import MANAGED
 from ...profiling.hardware.limits import Hardware
 from ..decompose.communication import Communication
 from ..decompose.host_functions import HostCode
-from ..decompose.idle import FOLLOWS, WAITS, IdleTime
+from ..decompose.idle import FOLLOWS, WAITS, Gaps, IdleTime, covered_ns
 from ..decompose.launches import Paced
 from .evidence import Evidence
 
@@ -60,8 +61,10 @@ class ProfiledStep:
     idle: tuple[IdleTime, ...] = ()
     # gaps of at least `LONG_GAP_NS`: step, begin_ns, end_ns, reason, before
     gaps: pd.DataFrame = field(default_factory=pd.DataFrame)
-    # calls of the host: name, step, start_ns, end_ns, waits (whether they wait for the device)
+    host_gaps: Gaps | None = None  # all gaps of the host, of any length; None if unknown
+    # calls of the host: name, kind, start_ns, end_ns, waits (whether they wait for the device)
     calls: pd.DataFrame = field(default_factory=pd.DataFrame)
+    ranges: pd.DataFrame = field(default_factory=pd.DataFrame)  # the same of ranges: name and times
     # runs of pointwise kernels, see `pointwise_runs`
     in_a_row: pd.DataFrame = field(default_factory=pd.DataFrame)
     communication: Communication | None = None
@@ -74,6 +77,7 @@ class ProfiledStep:
     on_amd: bool = False  # whether the device is AMD's, whose tools have other names
     is_torch: bool = True  # whether PyTorch ran it: only then its calls are a way to change it
     is_jax: bool = False  # whether JAX ran it
+    knows_steps: bool = True  # else it is the whole recording
     capture_ms: float = 0.0  # time in which the host captures a graph, per step
 
     @property
@@ -128,6 +132,14 @@ class ProfiledStep:
         matching = self.groups["name"].map(lambda name: matches(str(name)))
         return self.groups[matching.astype(bool)]  # of no groups it is a column of objects
 
+    def ranges_named(self, matches: Callable[[str], bool]) -> pd.DataFrame:
+        """The ranges whose names match."""
+        if self.ranges.empty:
+            return self.ranges
+        return self.ranges[
+            self.ranges["name"].isin([n for n in self.ranges["name"].unique() if matches(str(n))])
+        ]
+
     def place_of(self, groups: pd.DataFrame) -> str | None:
         """The layer, else the operator, else the kernel with most of the time of some groups."""
         for column in ("layer", "op", "name"):
@@ -142,6 +154,35 @@ class ProfiledStep:
             return None, None
         longest = gaps.loc[(gaps["end_ns"] - gaps["begin_ns"]).idxmax()]
         return longest, self.code_in(int(longest["begin_ns"]), int(longest["end_ns"]))
+
+
+def in_gaps(step: ProfiledStep, spans: pd.DataFrame) -> pd.Series:
+    """What calls or ranges cover of the gaps of the host: ms per step by name, the most first."""
+    if spans.empty or step.host_gaps is None:
+        return pd.Series(dtype=float)
+    spans = spans.sort_values("start_ns", kind="stable")
+    times = (spans[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
+    covered = covered_ns(step.host_gaps, *times)
+    names = spans["name"].astype(str).to_numpy()[covered.span]
+    sums = pd.Series(covered.ns / 1e6 / step.steps).groupby(names).sum()
+    return sums.sort_values(ascending=False)
+
+
+_CONTEXT_NS = 50_000_000
+_MOST = 0.5  # of the time of all calls of that name
+
+
+def context_calls(step: ProfiledStep) -> pd.DataFrame:
+    """Calls that allocate or free for so long that they make a context, e.g. `cudaFree(0)` at the
+    start of a program: 50 ms or more, and most of the time of all calls of that name.
+    """
+    if step.calls.empty or "kind" not in step.calls:
+        return pd.DataFrame({"name": [], "start_ns": [], "end_ns": []})
+    calls = step.calls[step.calls["kind"].eq("allocation")]
+    length = calls["end_ns"] - calls["start_ns"]
+    is_long = length >= _CONTEXT_NS
+    whole, long = (of.groupby(calls["name"]).transform("sum") for of in (length, length * is_long))
+    return calls[is_long & (long >= _MOST * whole)]
 
 
 LONG_GAP_NS = 20_000

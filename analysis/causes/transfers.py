@@ -183,7 +183,7 @@ exposed_communication = Cause(
 HOST_COPIES = "copies from and to the host"
 # The beginnings of names, e.g. of "Memcpy HtoD (Pinned -> Device)".
 _COPIES = ("Memcpy HtoD", "Memcpy DtoH")
-_OFFLOADED_BYTES = 1e9  # per step: more than any batch, so weights or states
+_OFFLOADED_BYTES = 1e9  # in a step of a network: more than any batch, so weights or states
 _OFFLOADED_SHARE = 0.3  # of the step
 _SOME = 0.01  # share of the bytes in pageable memory that is said
 
@@ -223,6 +223,7 @@ def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:
             fact("share of these bytes in pageable memory", share, "1", "memory.host_memory")
         )
     offloads = size >= _OFFLOADED_BYTES and exposed_ms >= _OFFLOADED_SHARE * step.time_ms
+    offloads &= step.knows_steps and (step.is_torch or step.is_jax)
     where = step.place_of(step.groups[step.groups["name"].str.startswith("Memcpy", na=False)])
     if offloads:
         what, remedy = (
@@ -245,7 +246,7 @@ def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:
             "copy beside other work",
         )
         how = "tensor.to(device, non_blocking=True) in a stream of its own, one batch ahead"
-    if not step.is_torch and not offloads:
+    if not step.is_torch:
         how = (
             "cudaHostRegister or cudaMallocHost for the host's memory; cudaMemcpyAsync in a stream "
             "of its own"

@@ -332,7 +332,11 @@ _LAYOUT = re.compile(
 
 
 def suggest_copies(step: ProfiledStep) -> Suggestion | None:
-    """Suggest the memory format that the kernels want, where images are converted for them."""
+    """Suggest the memory format that the kernels want, where images are converted for them; on a
+    CPU, operands that need no copy.
+    """
+    if step.on_host:
+        return _suggest_fewer_copies(step)
     converting = step.named(lambda name: _LAYOUT.search(name) is not None)
     spent_ms = float(converting["ms"].sum())
     if not step.enough(spent_ms):
@@ -348,6 +352,29 @@ def suggest_copies(step: ProfiledStep) -> Suggestion | None:
         evidence=evidence,
         where=step.place_of(converting),
         factors=("channels_last",),
+    )
+
+
+_COPYING = ("aten::copy_", "aten::_to_copy", "aten::clone", "aten::contiguous")
+
+
+def _suggest_fewer_copies(step: ProfiledStep) -> Suggestion | None:
+    copying = step.groups[step.groups["op"].isin(_COPYING) | step.groups["name"].isin(_COPYING)]
+    spent_ms = float(copying["ms"].sum())
+    if not step.enough(spent_ms):
+        return None
+    return Suggestion(
+        cause=COPIES,
+        what="copies tensors to another layout, type or place",
+        at_most_ms=spent_ms,
+        evidence=(
+            fact("operators that copy, per step", spent_ms, "ms", "kernels.op"),
+            fact("their calls per step", float(copying["calls"].sum()), "", "kernels"),
+        ),
+        where=step.place_of(copying),
+        remedy="keep tensors as the operators read them",
+        how="convert once, before the loop, what .to(), .float(), .contiguous() and .clone() "
+        "convert in each step; images in channels_last",
     )
 
 

@@ -1,10 +1,11 @@
-"""What the host did while no device work ran: the reason for each gap in a step.
+"""What the host did while no device work ran: the reasons of the gaps in a step.
 
-A gap has the first of these reasons: the API call that took at least half of it; the shortest range
-(of NVTX, or of the profiler's own annotations) around at least half of it; no API call, if others
-were recorded. Of a gap before work that was launched long before it began, only the time up to its
-launch is the host's: after it the device waits by itself, for an event or for work that is not
-recorded, or goes from one kernel to the next.
+API calls have the time of a gap that they cover, of several at once the one that began first. The
+rest has one reason: the shortest range (of NVTX, or of the profiler's own annotations) around at
+least half of the gap; no API call, if others were recorded. A gap as a whole has the reason of its
+rest, where that is half of it, else the API call that took most. Of a gap before work that was
+launched long before it began, only the time up to its launch is the host's: after it the device
+waits by itself, for an event or for work that is not recorded, or goes from one kernel to the next.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class IdleTime:
 
     reason: str | None  # what the host did; None if unknown
     time_ms: float  # idle time per step
-    gaps: float | None  # number of gaps per step; None if marked steps tell the idle time
+    # number of gaps per step that have it as a whole; None if marked steps tell the idle time
+    gaps: float | None
     # layer of the device work that follows most of this time; None if that has no layer
     before: str | None
 
@@ -102,6 +104,11 @@ class StepHostSpans:
         self._every_process = set(np.unique(self.processes[~np.isnan(self.processes)]).tolist())
         self._ended_ns = np.maximum.accumulate(self.end_ns) if len(timed) else self.end_ns
 
+    def table(self) -> pd.DataFrame:
+        """Name, start_ns and end_ns of each."""
+        names = pd.Categorical.from_codes(self.codes, list(self.names))
+        return pd.DataFrame({"name": names, "start_ns": self.start_ns, "end_ns": self.end_ns})
+
     def during(self, begin_ns: int, end_ns: int, processes: Sequence[float]) -> Ints:
         """Positions of the spans that overlap a time: of some processes (by default all), and of
         unknown ones.
@@ -114,24 +121,29 @@ class StepHostSpans:
         of_near = self.processes[near]
         return np.asarray(near[np.isin(of_near, processes) | np.isnan(of_near)])
 
-    def ends_of(self, work: pd.DataFrame) -> Ints:
-        """When the calls that launched some work returned; far in the future where they are
-        unknown. Shape (work,).
+    def launches_of(self, work: pd.DataFrame) -> tuple[Ints, Ints]:
+        """When the calls that launched some work returned, far in the future where they are
+        unknown; and the codes of their names, or -1. Both have the shape (work,).
         """
         if self._correlation is None or "correlation_id" not in work:
-            return np.full(len(work), _NO_LAUNCH)
+            return np.full(len(work), _NO_LAUNCH), np.full(len(work), -1)
         launches = pd.DataFrame(
             {
                 "correlation_id": self._correlation.to_numpy(),
                 "process": self.processes,
                 "end_ns": self.end_ns,
+                "code": self.codes,
             }
         ).dropna(subset="correlation_id")
         keys = ["process", "correlation_id"]
-        last = launches.astype({"end_ns": "Int64"}).groupby(keys, dropna=False)["end_ns"].max()
+        last = launches.astype({"end_ns": "Int64", "code": "Int64"})
+        last = last.sort_values("end_ns", kind="stable").drop_duplicates(keys, keep="last")
         numbers = work[keys].astype({"process": np.float64})
-        ends = numbers.merge(last.reset_index(), on=keys, how="left")["end_ns"]
-        return np.asarray(ends.fillna(_NO_LAUNCH).to_numpy(np.int64))
+        joined = numbers.merge(last, on=keys, how="left")
+        return (
+            np.asarray(joined["end_ns"].fillna(_NO_LAUNCH).to_numpy(np.int64)),
+            np.asarray(joined["code"].fillna(-1).to_numpy(np.int64)),
+        )
 
 
 def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps:
@@ -167,40 +179,60 @@ def reasons(
     calls: StepHostSpans,
     read_ranges: Callable[[], StepHostSpans] | None,
 ) -> list[str | None]:
-    """The reason for each gap of a step; None if unknown.
-
-    Ranges are read only if calls leave a gap without one.
-    """
+    """The reason for each gap of a step as a whole; None if unknown."""
     return [
         _text(code, calls, read_ranges)
-        for code in _reason_codes(gaps, processes, calls, read_ranges).tolist()
+        for code in _divide(gaps, processes, calls, read_ranges).of_gaps.tolist()
     ]
 
 
-def _reason_codes(
+class _Parts(NamedTuple):
+    """The parts of gaps with one reason each, gap by gap; every gap has at least one."""
+
+    gap: Ints  # position of the gap; gap, code and ns have the shape (parts,)
+    code: Ints  # of the reason, as `_text` reads it: a call's, or a range's after those of calls
+    ns: Ints  # length
+    main: npt.NDArray[np.bool_]  # whether it is the reason of the gap as a whole
+
+    @property
+    def of_gaps(self) -> Ints:
+        """The code of each gap as a whole."""
+        return self.code[self.main]
+
+
+def _divide(
     gaps: Gaps,
     processes: Sequence[float],
     calls: StepHostSpans,
     read_ranges: Callable[[], StepHostSpans] | None,
-) -> Ints:
-    """The reason for each gap as `_text` reads it: a call by its code, a range by its code after
-    the calls'.
-    """
-    codes = np.full(len(gaps.begin_ns), _UNTOLD, np.int64)
-    if not len(codes):
-        return codes
+) -> _Parts:
+    """The gaps by the calls that cover them, and what is around the rest."""
+    length = gaps.end_ns - gaps.begin_ns
+    if not len(length):
+        none = np.zeros(0, np.int64)
+        return _Parts(none, none, none, np.zeros(0, np.bool_))
     inside = int(gaps.begin_ns[0]), int(gaps.end_ns[-1])
     near = calls.during(*inside, processes)
-    gap, code = _mostly(gaps, calls, near)
-    codes[gap] = code
-    if read_ranges is not None and (codes == _UNTOLD).any():
+    covered = covered_ns(gaps, calls.start_ns[near], calls.end_ns[near])
+    names = max(len(calls.names), 1)
+    key, which = np.unique(
+        covered.gap * names + calls.codes[near[covered.span]], return_inverse=True
+    )
+    of_gap, code = np.divmod(key, names)
+    taken = np.bincount(which, covered.ns, len(key)).astype(np.int64)
+    left = length - np.bincount(of_gap, taken, len(length)).astype(np.int64)
+    around = np.full(len(length), _OUTSIDE if len(near) else _UNTOLD)
+    if read_ranges is not None and left.any():
         ranges = read_ranges()
-        gap, code = _innermost(gaps, ranges, ranges.during(*inside, processes))
-        untold = codes[gap] == _UNTOLD
-        codes[gap[untold]] = len(calls.names) + code[untold]
-    if len(near):
-        codes[codes == _UNTOLD] = _OUTSIDE
-    return codes
+        at, range_code = _innermost(gaps, ranges, ranges.during(*inside, processes))
+        around[at] = len(calls.names) + range_code
+    rest = np.flatnonzero(left)
+    gap, ns = np.append(of_gap, rest), np.append(taken, left[rest])
+    weight = np.append(taken, np.where(left >= _HALF * length, left, -1)[rest])
+    order = np.lexsort((-weight, gap))
+    gap = gap[order]
+    code = np.append(code, around[rest])[order]
+    return _Parts(gap, code, ns[order], np.diff(gap, prepend=-1) > 0)
 
 
 def _text(
@@ -210,7 +242,7 @@ def _text(
         return _WITHOUT_CALL.get(code)
     if code < len(calls.names) or read_ranges is None:
         return f"host in {calls.names[code]}"
-    return f"host in range {_range_name(str(read_ranges().names[code - len(calls.names)]))}"
+    return f"host in range {range_name(str(read_ranges().names[code - len(calls.names)]))}"
 
 
 def _host_in(key: Key, classes: Mapping[str, str]) -> str:
@@ -267,13 +299,15 @@ def _host(recording: Recording, table: str, columns: Sequence[str]) -> StepHostS
 
 
 class _StepGaps(NamedTuple):
-    """The gaps of one step, divided at launches, with the code of each one's reason."""
+    """The gaps of one step, divided at launches, and their parts by reason."""
 
     step: int  # number of the step
     gaps: Gaps
-    codes: Ints
+    parts: _Parts
     after: Ints  # code of the layer of the work after each; -1 without one
     layers: pd.Index
+    launch: Ints  # code of the call that launched the work after each; -1 if unknown
+    processes: Sequence[float]
 
 
 def _step_gaps(
@@ -289,7 +323,7 @@ def _step_gaps(
         rows["process"].to_numpy(np.float64, na_value=np.nan),
     )
     end_ns = start_ns + rows["duration_ns"].to_numpy(np.int64)
-    launched_ns = calls.ends_of(rows)
+    launched_ns, launch = calls.launches_of(rows)
     edges = np.searchsorted(rows["step"].to_numpy(np.int64), np.arange(len(steps) + 1)).tolist()
     windows = zip(
         *(steps[name].tolist() for name in ("step", "start_ns", "duration_ns")),
@@ -302,16 +336,38 @@ def _step_gaps(
             start_ns[low:high], end_ns[low:high], int(first_ns), int(first_ns + length_ns)
         )
         gaps, launched = split_at_launch(gaps, np.append(launched_ns[low:high], _NO_LAUNCH))
-        own_processes = np.unique(process[low:high])
-        codes = _reason_codes(
-            gaps, own_processes[~np.isnan(own_processes)].tolist(), calls, read_ranges
-        )
-        codes[launched] = np.where(gaps.end_ns - gaps.begin_ns > _FOLLOWS_NS, _WAITS, _FOLLOWS)[
-            launched
-        ]
+        of_step = np.unique(process[low:high])
+        own_processes = of_step[~np.isnan(of_step)].tolist()
+        host = np.flatnonzero(~launched)
+        parts = _divide(_chosen(gaps, host), own_processes, calls, read_ranges)
         yield _StepGaps(
-            int(step), gaps, codes, np.append(layer[low:high], -1)[gaps.following], layers
+            int(step),
+            gaps,
+            _with_launched(gaps, launched, parts),
+            np.append(layer[low:high], -1)[gaps.following],
+            layers,
+            np.append(launch[low:high], -1)[gaps.following],
+            own_processes,
         )
+
+
+def _chosen(gaps: Gaps, rows: Ints) -> Gaps:
+    return Gaps(*(column[rows] for column in gaps))
+
+
+def _with_launched(gaps: Gaps, launched: npt.NDArray[np.bool_], parts: _Parts) -> _Parts:
+    """The parts of all gaps: `parts` of those before a launch, the others are the device's."""
+    host, device = np.flatnonzero(~launched), np.flatnonzero(launched)
+    length = (gaps.end_ns - gaps.begin_ns)[device]
+    gap = np.append(host[parts.gap], device)
+    order = np.argsort(gap, kind="stable")
+    waits = np.where(length > _FOLLOWS_NS, _WAITS, _FOLLOWS)
+    return _Parts(
+        gap[order],
+        np.append(parts.code, waits)[order],
+        np.append(parts.ns, length)[order],
+        np.append(parts.main, np.ones(len(device), np.bool_))[order],
+    )
 
 
 def idle_times(
@@ -326,9 +382,10 @@ def idle_times(
     collected: list[tuple[Ints, ...]] = []
     count, layers = 0, pd.Index([])
     for gap in _step_gaps(work, steps, calls, read_ranges):
-        length_ns, layers = gap.gaps.end_ns - gap.gaps.begin_ns, gap.layers
-        collected.append((gap.codes, gap.after, length_ns, np.ones_like(gap.codes)))
-        count += len(gap.codes)
+        parts, layers = gap.parts, gap.layers
+        after = gap.after[parts.gap]
+        collected.append((parts.code, after, parts.ns, parts.main.astype(np.int64)))
+        count += len(parts.code)
         if count > _GAPS_AT_ONCE:
             collected, count = [_sum_up(collected)], 0
     if not collected:
@@ -357,22 +414,39 @@ def long_gaps(
     calls: StepHostSpans,
     read_ranges: Callable[[], StepHostSpans] | None,
     least_ns: int,
-) -> pd.DataFrame:
+) -> tuple[pd.DataFrame, Gaps]:
     """The gaps of at least that length: step, begin_ns, end_ns, reason (None if unknown), and layer
-    of what follows.
+    of what follows; where launched work waits the launch, and what the host does meanwhile.
+
+    And all gaps of the host, of any length, in order.
     """
-    frames = [pd.DataFrame({"step": [], "begin_ns": [], "end_ns": [], "reason": [], "before": []})]
+    of_host: list[Gaps] = []
+    names = ("step", "begin_ns", "end_ns", "reason", "before", "launch", "meanwhile")
+    frames = [pd.DataFrame({name: [] for name in names})]
     for gap in _step_gaps(work, steps, calls, read_ranges):
         rows = np.flatnonzero(gap.gaps.end_ns - gap.gaps.begin_ns >= least_ns)
-        reason = [_text(code, calls, read_ranges) for code in gap.codes[rows].tolist()]
+        of_host.append(_chosen(gap.gaps, np.flatnonzero(gap.parts.of_gaps > _WAITS)))
+        reason = [_text(code, calls, read_ranges) for code in gap.parts.of_gaps[rows].tolist()]
         before = [None if code < 0 else str(gap.layers[code]) for code in gap.after[rows].tolist()]
         facts = {
             "step": gap.step,
             "begin_ns": gap.gaps.begin_ns[rows],
             "end_ns": gap.gaps.end_ns[rows],
         }
-        frames.append(pd.DataFrame({**facts, "reason": reason, "before": before}))
-    return pd.concat([piece for piece in frames if len(piece)] or frames, ignore_index=True)
+        facts |= {"reason": reason, "before": before, "launch": None, "meanwhile": None}
+        found = pd.DataFrame(facts)
+        if len(waits := np.flatnonzero(found["reason"] == WAITS)):
+            launch = gap.launch[rows[waits]].tolist()
+            found.loc[waits, "launch"] = [
+                calls.names[code] if code >= 0 else None for code in launch
+            ]
+            own = _chosen(gap.gaps, rows[waits])
+            found.loc[waits, "meanwhile"] = reasons(own, gap.processes, calls, read_ranges)
+        frames.append(found)
+    found = pd.concat([piece for piece in frames if len(piece)] or frames, ignore_index=True)
+    none = np.zeros(0, np.int64)
+    every = Gaps(*map(np.concatenate, zip(*(of_host or [Gaps(none, none, none)]), strict=True)))
+    return found, _chosen(every, np.argsort(every.begin_ns, kind="stable"))
 
 
 def _sum_up(gaps: list[tuple[Ints, ...]]) -> tuple[Ints, ...]:
@@ -386,7 +460,7 @@ def _sum_up(gaps: list[tuple[Ints, ...]]) -> tuple[Ints, ...]:
     return tuple(table[name].to_numpy() for name in _SUMMED)
 
 
-def _range_name(name: str) -> str:
+def range_name(name: str) -> str:
     """What a range is, without what differs from call to call: the number of a step, the shapes of
     an operator.
     """
@@ -422,46 +496,48 @@ def _rows(work: Work, steps: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(["step", "start_ns"], kind="stable", ignore_index=True)
 
 
-def _overlaps(gaps: Gaps, spans: StepHostSpans, near: Ints) -> tuple[Ints, Ints, Ints]:
-    """Gap, span and length in ns of every overlap of a gap with one of some spans."""
-    start, end = spans.start_ns[near], spans.end_ns[near]
-    first = np.searchsorted(gaps.end_ns, start, side="right")
-    count = np.maximum(np.searchsorted(gaps.begin_ns, end, side="left") - first, 0)
-    span = np.repeat(np.arange(len(near)), count)
+class Covered(NamedTuple):
+    """The parts of gaps that some spans cover; shape (parts,)."""
+
+    gap: Ints  # position of the gap
+    span: Ints  # position of the span
+    ns: Ints  # length
+
+
+def covered_ns(gaps: Gaps, start_ns: Ints, end_ns: Ints) -> Covered:
+    """What spans, in order of their starts, cover of gaps; of several at once the one that began
+    first.
+    """
+    reached = np.maximum.accumulate(end_ns) if len(end_ns) else end_ns
+    begin = np.maximum(start_ns, np.append(start_ns[:1], reached[:-1]))
+    apart = np.flatnonzero(end_ns > begin)
+    covered = _overlaps(gaps, begin[apart], end_ns[apart])
+    return covered._replace(span=apart[covered.span])
+
+
+def _overlaps(gaps: Gaps, start_ns: Ints, end_ns: Ints) -> Covered:
+    """Every overlap of a gap with a span."""
+    first = np.searchsorted(gaps.end_ns, start_ns, side="right")
+    count = np.maximum(np.searchsorted(gaps.begin_ns, end_ns, side="left") - first, 0)
+    span = np.repeat(np.arange(len(start_ns)), count)
     gap = (
         np.arange(len(span)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
     )
-    length = np.minimum(end[span], gaps.end_ns[gap]) - np.maximum(start[span], gaps.begin_ns[gap])
-    return gap, near[span], length
-
-
-def _mostly(gaps: Gaps, calls: StepHostSpans, near: Ints) -> tuple[Ints, Ints]:
-    """The gaps of which calls of one name took at least half, with the code of the name that took
-    most.
-    """
-    gap, span, length = _overlaps(gaps, calls, near)
-    names = len(calls.names)
-    key, which = np.unique(gap * names + calls.codes[span], return_inverse=True)
-    taken = np.bincount(which, length, len(key)).astype(np.int64)
-    of_gap, code = np.divmod(key, names) if names else (key, key)
-    return _first(of_gap, -taken, code, taken >= _HALF * (gaps.end_ns - gaps.begin_ns)[of_gap])
+    length = np.minimum(end_ns[span], gaps.end_ns[gap]) - np.maximum(
+        start_ns[span], gaps.begin_ns[gap]
+    )
+    return Covered(gap, span, length)
 
 
 def _innermost(gaps: Gaps, ranges: StepHostSpans, near: Ints) -> tuple[Ints, Ints]:
     """The gaps with a range around at least half of them, with the code of the shortest
     one's name.
     """
-    gap, span, length = _overlaps(gaps, ranges, near)
-    lasting = ranges.end_ns[span] - ranges.start_ns[span]
-    return _first(
-        gap, lasting, ranges.codes[span], length >= _HALF * (gaps.end_ns - gaps.begin_ns)[gap]
-    )
-
-
-def _first(gap: Ints, rank: Ints, code: Ints, chosen: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """For each gap the code of the lowest rank among the chosen ones."""
-    gap, rank, code = gap[chosen], rank[chosen], code[chosen]
-    order = np.lexsort((rank, gap))
-    gap, code = gap[order], code[order]
+    gap, span, length = _overlaps(gaps, ranges.start_ns[near], ranges.end_ns[near])
+    span = near[span]
+    around = length >= _HALF * (gaps.end_ns - gaps.begin_ns)[gap]
+    gap, span = gap[around], span[around]
+    order = np.lexsort((ranges.end_ns[span] - ranges.start_ns[span], gap))
+    gap, code = gap[order], ranges.codes[span[order]]
     first = np.flatnonzero(np.diff(gap, prepend=-1))
     return gap[first], code[first]

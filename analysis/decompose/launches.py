@@ -66,7 +66,7 @@ def find_paced_kernels(
     rows = pd.concat([piece for piece in pieces if len(piece)] or [empty], ignore_index=True)
     if rows.empty:
         return empty
-    launched_ns = host_spans(recording)[0].ends_of(rows)
+    launched_ns, _ = host_spans(recording)[0].launches_of(rows)
     late_us = (rows["start_ns"].to_numpy(np.int64) - launched_ns) / 1e3
     blocks = rows[_GRID].astype("float64").prod(axis=1, skipna=False)
     paced = (late_us > _EARLIEST_US) & (late_us < PACED_LATE_US)

@@ -21,7 +21,7 @@ from ...profiling.attribution.kernel_names import family
 from ...profiling.attribution.range_names import XLA_DOMAIN
 from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.experiments import FactorFacts
-from ...profiling.recording.store import KERNEL, Recording
+from ...profiling.recording.store import KERNEL, STEP, Recording
 from ..causes import fixed, host, memory, numbers, work
 from ..causes.catalogue import suggestions
 from ..causes.single_profile import (
@@ -46,6 +46,7 @@ from ..decompose.kernel_times import (
 from ..decompose.launches import find_paced_kernels, mean_paced
 from ..decompose.pointwise import pointwise_runs
 from ..decompose.terms import IDLE, is_outside
+from ..measured_bounds import MeasuredBound, measured_bounds
 from .result import Diagnosis
 
 _KEYS = ("layer", "phase", "op", "name")
@@ -70,6 +71,9 @@ class LongGap:
     time_ms: float  # its length
     reason: str | None  # what the host did; None if unknown
     before: str | None  # layer of the work that follows; None if that has no layer
+    # call that launched the work that follows and waits; None if it does not wait, or is unknown
+    launch: str | None
+    meanwhile: str | None  # what the host does while that work waits; None likewise
     code: HostCode | None  # functions of the program in it; None without call stacks
 
 
@@ -82,6 +86,7 @@ class Advice:
     command: tuple[str, ...] = ()  # of the recorded program; empty for a profile
     advised: tuple[Advised, ...]  # the largest bound first
     gaps: tuple[LongGap, ...]  # the longest gaps of the steps used, one by one
+    bounds: tuple[MeasuredBound, ...] = ()  # of kernels, where their throughputs were measured
     # kernel family, ms and calls per step
     families: tuple[tuple[str, float, float], ...] = field(default=())
 
@@ -117,6 +122,7 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
         step=step,
         advised=advised,
         gaps=gaps,
+        bounds=() if breakdown.n_profiled else measured_bounds(recording),
         families=families,
         command=tuple(map(str, command or ())),
     )
@@ -163,7 +169,6 @@ def _ask_causes(step: ProfiledStep) -> Sequence[Suggestion]:
     return () if step.groups.empty else suggestions(step)
 
 
-_SAMPLERS = {"AMD": "rocprof-sys-sample", "NVIDIA": "nsys profile --sample=process-tree"}
 # What to do in a program without PyTorch, and how, by cause; the rest is the same.
 _WITHOUT_TORCH = {
     host.HOST_BOUND: (
@@ -171,16 +176,11 @@ _WITHOUT_TORCH = {
         "stream capture and one graph launch in CUDA or HIP; in JAX and TensorFlow, one compiled "
         "function for a step",
     ),
-    numbers.PRECISION: ("compute products in fp16 or bf16", None),
     fixed.OPTIMIZER: ("update all parameters in few kernels", None),
     work.COPIES: ("keep images in the memory format of the kernels", None),
     memory.MEMORY_PRESSURE: (
         "keep the memory instead of freeing it, and take it before the first step",
         "a pool, e.g. cudaMallocAsync; in the first steps of a program allocations are usual",
-    ),
-    host.ONE_GAP: (
-        None,
-        "record what the host does there, e.g. with {sampler}",
     ),
     host.FIRST_USE: (
         None,
@@ -203,8 +203,6 @@ def _advise(
 ) -> Advised:
     if not step.is_torch and not is_tried(suggestion, step) and suggestion.cause in _WITHOUT_TORCH:
         do, how = _WITHOUT_TORCH[suggestion.cause]
-        sampler = _SAMPLERS["AMD" if step.on_amd else "NVIDIA"]
-        how = None if how is None else how.format(sampler=sampler)
         return Advised(suggestion=suggestion, do=do or suggestion.remedy or "", how=how)
     recorded = next(
         (facts[name] for name in suggestion.factors if name in facts and facts[name].remedy), None
@@ -238,10 +236,8 @@ def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
     facts: dict[str, Any] = {}
     if len(used) and not recording.count_rows("marks"):
         spans = host_spans(recording)
-        facts = {
-            "gaps": long_gaps(work, used, *spans, LONG_GAP_NS),
-            "calls": _calls(recording, used),
-        }
+        facts["gaps"], facts["host_gaps"] = long_gaps(work, used, *spans, LONG_GAP_NS)
+        facts["calls"], facts["ranges"] = _calls(recording, used), spans[1]().table()
         facts["capture_ms"] = _capture_ms(recording, used)
         paced = find_paced_kernels(recording, used, hardware_of(recording.meta).sm_count)
         facts["paced"] = None if paced.empty else mean_paced(paced, count)
@@ -265,6 +261,7 @@ def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
             )
         },
         is_torch=_is_torch(recording, groups),
+        knows_steps=breakdown.unit == STEP,
         is_jax=_is_jax(recording),
         on_amd=_on_amd(recording, groups),
         has_stacks=bool(recording.count_rows("functions")),
@@ -275,16 +272,17 @@ def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
 
 _JAX_MODULE = r"^XlaModule:#.*\bhlo_module=(?:jit|pmap)_"
 _TORCH_OPERATOR = r"^(?:aten::|torch\.|c10)"
+_TORCH_KERNEL = r"\bat::native::|\bat_cuda_detail::|^triton_(?:poi|per|red|tem)_"
 
 
 def _is_torch(recording: Recording, groups: pd.DataFrame) -> bool:
-    """Whether PyTorch ran the program, by the format of the profile or the names of its
-    operators.
+    """Whether PyTorch ran the program, by the format of the profile or the names of its operators
+    or kernels.
     """
     source = recording.meta.get("imported_from")
-    operators = groups["op"].dropna().astype(str)
-    if bool(operators.str.contains(_TORCH_OPERATOR).any()):
-        return True
+    for column, form in (("op", _TORCH_OPERATOR), ("name", _TORCH_KERNEL)):
+        if bool(groups[column].dropna().astype(str).str.contains(form).any()):
+            return True
     return not _is_jax(recording) if source is None else "PyTorch" in source
 
 
@@ -460,7 +458,10 @@ def _longest(step: ProfiledStep) -> tuple[LongGap, ...]:
             step=int(row["step"]),
             time_ms=float(length_ms[index]),
             reason=row["reason"],
-            before=None if pd.isna(row["before"]) else str(row["before"]),
+            **{
+                name: None if pd.isna(row[name]) else str(row[name])
+                for name in ("before", "launch", "meanwhile")
+            },
             code=step.code_in(int(row["begin_ns"]), int(row["end_ns"])),
         )
         for index, row in step.gaps.loc[length_ms.nlargest(_MOST_GAPS).index].iterrows()

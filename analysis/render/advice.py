@@ -19,10 +19,11 @@ from ...profiling.recording.store import RECORDING, STEP, Recording
 from ..causes.evidence import Evidence
 from ..decompose.idle import FOLLOWS, WAITS
 from ..diagnosis.suggested import Advice, Advised, LongGap, is_tried
+from ..measured_bounds import USES, MeasuredBound
 from ..verdicts.words import Verdict
 from .breakdown import breakdown_verdict
 from .tables import Indented, table
-from .words import SAMPLES, UNITS, share
+from .words import SAMPLES, UNITS, share, shortened
 
 _TITLE = "What to do: suggested by this profile; nothing was tried"
 _NOTHING = (
@@ -35,7 +36,7 @@ _NO_TIMELINE = (
 )
 _UNRECORDED = (
     "Nothing can be suggested: {share} of the time launched work waits for an event, or for work "
-    "that is not recorded, and the profile does not tell for which."
+    "that is not recorded{where}, and the profile does not tell for which."
 )
 _NO_GAPS = (
     "Nothing can be suggested: the profile does not tell what the program did between its "
@@ -46,11 +47,11 @@ _NO_REASONS = (
     "is idle."
 )
 _UNSEEN_CODE = (
-    "Nothing can be suggested: in {share} of the time no kernel runs, and the profile does not "
-    "tell what the program did then."
+    "Nothing can be suggested: in {share} of the time no kernel runs, most of it {reason} ({most})."
 )
 _SUM = "Savings are upper bounds, and do not add up: two may be of the same time."
 _MOST_FAMILIES = 6
+_MOST_BOUNDS = 10
 _LEAST_GAP = 0.005  # share of the time of a gap that is listed
 _FIRST_LINES = 3  # of advice after a recording or an import
 
@@ -84,6 +85,7 @@ class AdviceDocument:
     steps: int  # number of these steps
     suggested: Sequence[SuggestedChange]  # the largest bound first; bounds do not add up
     gaps: Sequence[LongGap]  # the longest gaps in the device work, one by one
+    bounds: Sequence[MeasuredBound]  # of kernels whose throughputs Nsight Compute measured
     families: Sequence[tuple[str, float, float]]  # kernel family, ms and calls per step
     commands: Sequence[str]  # what to run next
 
@@ -115,6 +117,7 @@ class AdviceDocument:
                 for advised in advice.advised
             ],
             gaps=advice.gaps,
+            bounds=advice.bounds,
             families=advice.families,
             commands=[command for _, command in next_commands(path, advice)],
         )
@@ -150,9 +153,11 @@ def render_advice(
         *([] if (apart := advice.breakdown.set_aside) is None else [Text(apart)]),
         Text(),
     ]
-    if not advice.advised:
+    if advice.bounds:
+        blocks.append(_bounds(advice.bounds if everything else advice.bounds[:_MOST_BOUNDS]))
+    elif not advice.advised:
         blocks.append(Text(_nothing(advice)))
-    else:
+    if advice.advised:
         blocks.append(Text(_TITLE, "bold"))
         rows = table("do", "saves at most", "of it")
         for at, advised in enumerate(advice.advised, 1):
@@ -176,6 +181,28 @@ def render_advice(
     return Group(*blocks)
 
 
+def _bounds(bounds: Sequence[MeasuredBound]) -> RenderableType:
+    """What bounds each kernel, and what to try."""
+    heads = ("ms", "calls", "SM", "memory", "DRAM", "L2", "occupancy", "bound by", "try")
+    optional = ("calls", "DRAM", "L2", "occupancy")
+    rows = table("kernel", *heads, optional=optional, left=("bound by", "try"), words=("try",))
+    for bound in bounds:
+        uses = (getattr(bound, name) for name in USES)
+        rows.add_row(
+            shortened(bound.kernel),
+            number(bound.time_ms),
+            str(bound.calls),
+            *("" if use is None else share(use, 1) for use in uses),
+            bound.bound,
+            bound.do,
+        )
+    note = (
+        "Measured by Nsight Compute, each over the most that the device sustains; a unit bounds a "
+        "kernel from 60 % on."
+    )
+    return Group(rows, Text(note, "dim"))
+
+
 def _nothing(advice: Advice) -> str:
     """Why nothing is suggested: nothing is there, or the profile cannot tell."""
     step = advice.step
@@ -183,14 +210,28 @@ def _nothing(advice: Advice) -> str:
     if not advice.breakdown.n_profiled and not step.idle:
         return _NO_TIMELINE
     if step.enough(waits_ms):
-        return _UNRECORDED.format(share=share(waits_ms, step.time_ms))
+        return _UNRECORDED.format(share=share(waits_ms, step.time_ms), where=_where(advice.gaps))
     if not step.enough(step.idle_ms):
         return _NOTHING
     if step.on_host:
         return _NO_GAPS
     if not step.knows_reasons:
         return _NO_REASONS
-    return _UNSEEN_CODE.format(share=share(step.idle_ms, step.time_ms))
+    longest = next(time for time in step.idle if time.reason not in (WAITS, FOLLOWS))
+    return _UNSEEN_CODE.format(
+        share=share(step.idle_ms, step.time_ms),
+        reason=longest.reason or "with no call or range in the profile",
+        most=share(longest.time_ms, step.time_ms),
+    )
+
+
+def _where(gaps: Sequence[LongGap]) -> str:
+    """After which launch the longest of them is, and what the host does then."""
+    longest = next((gap for gap in gaps if gap.launch), None)
+    if longest is None:
+        return ""
+    host = f", with the {longest.meanwhile}" if longest.meanwhile else ""
+    return f", the longest after a {longest.launch}{host}"
 
 
 def _do(advised: Advised) -> str:
@@ -253,9 +294,10 @@ def _gaps(gaps: Sequence[LongGap], unit: str, torch: bool) -> RenderableType:
                 f"{name} {number(ms)} ms" for name, ms in gap.code.own_ms
             ) or " > ".join(gap.code.path[-2:])
         step = str(gap.step) if unit == STEP else ""
-        rows.add_row(
-            gap.reason or "unknown", number(gap.time_ms), step, gap.before or "", functions
-        )
+        reason = gap.reason or "unknown"
+        if waited := [text for text in (gap.launch, gap.meanwhile) if text]:
+            reason += f" ({', '.join(waited)})"
+        rows.add_row(reason, number(gap.time_ms), step, gap.before or "", functions)
     note = "The profile has no call stacks" + (
         "; torch.profiler.profile(with_stack=True) records them." if torch else "."
     )

@@ -32,9 +32,9 @@ _MUCH_WAITING = 0.1  # share of a step in which launched work waits
 _MOST_TENSOR_ROWS = 5
 _WHOLE = 0.9  # a rate over a larger share of a row's time is shown as that of the row
 _RULE = (
-    "Idle: the API call that took at least half of the gap, else the shortest range around half of "
-    "it; device, where the work after it had been launched: that waits for an event, or for work "
-    "that is not recorded."
+    "Idle: API calls by the time that they cover, the rest of a gap by the shortest range around "
+    "half of it; device, where the work after it had been launched: that waits for an event, or "
+    "for work that is not recorded."
 )
 _MARKED = (
     "Idle: the layer and phase whose code the host ran while no kernel did, from marked steps."

@@ -61,7 +61,7 @@ HOST_KINDS = (
     ),
     ("synchronisation", re.compile(r"^cu(da)?\w*Synchronize")),
     ("synchronous copy", re.compile(r"^cu(da)?Memcpy(?!.*Async)")),
-    ("launch", re.compile(r"^cu(da)?(Launch|GraphLaunch)")),
+    ("launch", re.compile(r"^cu(da)?(Ext|Module)*(Launch|GraphLaunch)")),
 )
 
 

@@ -33,7 +33,7 @@ from ..recording.store import RecordingWriter
 from .memory_peak import Allocations
 from .range_names import RangeNames
 
-_TEXTS = frozenset({"name", "layer", "phase", "op", "kind", "memcpy_kind"})
+_TEXTS = frozenset({"name", "layer", "phase", "op", "kind", "memcpy_kind", "role"})
 _BATCH_ROWS = 1 << 18
 
 # Ways to find steps.

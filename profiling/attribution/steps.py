@@ -8,7 +8,8 @@ one single step.
   longest stretch of at least three periods. It begins after the longest idle time that recurs in
   every period, but not between kernels that one operator, annotation, call of a module or launch of
   a graph started. Layers and loops repeat too: repetition counts only where its periods hold at
-  least 80 % of the device time.
+  least 80 % of the device time, or half of it with a wait between them as none inside, e.g. the
+  tokens that a server decodes after a prefill.
 - Otherwise the profile is one step, from its first device work to its last.
 """
 
@@ -39,7 +40,11 @@ _LEAST_PERIODS = 3
 # of the sequence that the periods must cover: a smaller share is a loop within a step
 _LEAST_SHARE = 0.25
 # of the device time that the periods must hold, unless the user asks for repetition
-LEAST_TIME_SHARE = 0.8
+_LEAST_TIME_SHARE = 0.8
+_LEAST_TIME_SHARE_APART = 0.5  # of periods that stand apart
+_APART = 3.0  # the longest idle time of such a period over the next longest
+_LEAST_APART = 0.05  # of a period, of that idle time
+_MOST_APART = 0.8  # of the periods have one, at least
 # the rarest repeated kernels: the distances of their calls contain the period of the step
 _CANDIDATE_NAMES = 12
 _CANDIDATE_HOPS = 16  # most calls of one name in a step
@@ -200,6 +205,24 @@ class MarkedSteps:
             steps_of[inside] = at[inside] + first
         return steps_of
 
+    def step_without_launch(
+        self, process: Codes, start_ns: Ints, launched_start_ns: Ints, launched_step: Codes
+    ) -> Codes:
+        """The step of work whose launch was not recorded: that around its own start, but none later
+        than that of launched work which runs after it, as the host runs ahead.
+        """
+        step = self.step_of(process, start_ns)
+        inside = launched_step != NONE
+        if len(self._marks) != 1 or not inside.any():
+            return step
+        order = np.argsort(launched_start_ns[inside], kind="stable")
+        begins = launched_start_ns[inside][order]
+        later = np.minimum.accumulate(launched_step[inside][order][::-1])[::-1]
+        following = np.searchsorted(begins, start_ns)
+        before = (step != NONE) & (following < len(begins))
+        step[before] = np.minimum(step[before], later[following[before]])
+        return step
+
     def reach(self, step: Codes, work_start_ns: Ints, work_end_ns: Ints) -> None:
         """Extend the steps to the end of the last work that was launched in each; `step` may be
         `NONE`.
@@ -234,12 +257,9 @@ class MarkedSteps:
             before = np.iinfo(np.int64).min
             mine = slice(first, first + len(marks.start_ns))
             ends = self._ends_ns[mine]
-            # A step does not begin after its own first work; one without work is as its mark says.
-            first_work = self._first_work_ns[mine]
-            held = np.where(
-                first_work == _NEVER, marks.start_ns, np.minimum(self._held_ns[mine], first_work)
-            )
-            starts = np.maximum(marks.start_ns, held)
+            # A step does not begin after its own first work, and not after its end without any.
+            latest = np.minimum(self._first_work_ns[mine], ends)
+            starts = np.maximum(marks.start_ns, np.minimum(self._held_ns[mine], latest))
             facts = (marks.name.tolist(), marks.batch.tolist(), starts.tolist(), ends.tolist())
             for name, batch, start, end in zip(*facts, strict=True):
                 start = max(start, int(before))
@@ -289,6 +309,28 @@ def repeated_windows(
     last = slice(int(begins[-1]), int(begins[-1]) + period)
     windows.append((int(starts[begins[-1]]), int(ends[last].max())))
     return windows
+
+
+def are_steps(windows: Windows, start_ns: Ints, end_ns: Ints) -> bool:
+    """Whether windows of repeated kernels are steps, and no loop inside one: by the share of all
+    device work that they hold.
+    """
+    low, high = np.array(windows).T
+    inside = (start_ns >= low[0]) & (start_ns < high[-1])
+    duration = end_ns - start_ns
+    share = float(duration[inside].sum() / max(duration.sum(), 1))
+    if share >= _LEAST_TIME_SHARE or share < _LEAST_TIME_SHARE_APART:
+        return share >= _LEAST_TIME_SHARE
+    order = np.argsort(start_ns, kind="stable")
+    start_ns, reached = start_ns[order], np.maximum.accumulate(end_ns[order])[:-1]
+    idle = np.maximum(start_ns[1:] - reached, 0)
+    longest = (np.sort(own)[-2:] for own in np.split(idle, np.searchsorted(reached, low))[1:-1])
+    apart = [
+        len(own) > 0
+        and own[-1] >= max(_APART * own[:-1].max(initial=0), _LEAST_APART * np.median(high - low))
+        for own in longest
+    ]
+    return bool(np.mean(apart) >= _MOST_APART)
 
 
 def whole_periods(name: Ints, start_ns: Ints, end_ns: Ints, thread: Ints) -> Windows:

@@ -107,9 +107,11 @@ class Timeline:
             ahead_ns = np.zeros(len(start_ns), np.int64)
             alone = np.ones(len(start_ns), np.bool_)
         if alone.any():
-            # Work without a recorded launch is placed by its own time.
             range_[alone], ahead_ns[alone] = NONE, 0
-            step[alone] = self.marked.step_of(process[alone], start_ns[alone])
+            launched = timed & ~alone
+            step[alone] = self.marked.step_without_launch(
+                process[alone], start_ns[alone], start_ns[launched], step[launched]
+            )
             if thread is not None:
                 own = thread != NONE
                 range_[own] = self.placement.nest.innermost(thread[own], start_ns[own])
@@ -202,8 +204,8 @@ class Timeline:
             complete = bool(windows)
             windows = windows or steps.repeated_windows(*(column[kernels] for column in columns))
         if windows and self._options.steps == AUTO and not complete:
-            few = self._share_in(windows, work) < steps.LEAST_TIME_SHARE
-            windows = [] if few or self._are_layers(windows, work) else windows
+            known = steps.are_steps(windows, work.start_ns[timed], work.end_ns[timed])
+            windows = windows if known and not self._are_layers(windows, work) else []
         if not windows and self._options.steps == REPETITION:
             raise CurvescopeError(
                 "--steps repetition: no sequence of kernels repeats three times; write "
@@ -269,12 +271,6 @@ class Timeline:
         placed = is_module[layer] & (at >= 0) & work.timed
         pairs = np.unique(np.stack([layer[placed], at[placed]]), axis=1)
         return bool(pairs.shape[1] < 0.5 * len(windows) * len(np.unique(pairs[0])))
-
-    @staticmethod
-    def _share_in(windows: steps.Windows, work: DeviceWork) -> float:
-        duration = work.end_ns - work.start_ns
-        inside = (work.start_ns >= windows[0][0]) & (work.start_ns < windows[-1][1])
-        return float(duration[inside].sum() / max(duration.sum(), 1))
 
     def _describe(self, windows: Sequence[steps.Window]) -> None:
         batches = self._batches(len(windows))

@@ -33,12 +33,13 @@ from ..attribution.memory_peak import (
 from ..attribution.placement import place
 from ..attribution.profile import describe_steps
 from ..attribution.source_lines import SourceLine
-from ..recording.store import NO_STEP, RecordingWriter, columns_of
+from ..recording.store import RecordingWriter, columns_of
 from . import Options
 from .plain_pickle import load, number_of, text_of
 from .source import Source
 
 NAME = "PyTorch memory snapshot"
+_WHOLE = "the whole snapshot as one step"
 
 _PICKLE = b"\x80"
 # of the bytes given out, and of those reserved
@@ -96,7 +97,7 @@ def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Option
     writer.write("peaks", columns_of([{"batch": options.batch, **row} for row in rows]))
     times_us = [number_of(event, "time_us") for event in events if "time_us" in event] or [0]
     step = {"step": 0, "batch": options.batch, "round": 0, "index": 0, "profiled": True}
-    describe_steps(writer, [{**step, "duration_ns": (times_us[-1] - times_us[0]) * 1000}], NO_STEP)
+    describe_steps(writer, [{**step, "duration_ns": (times_us[-1] - times_us[0]) * 1000}], _WHOLE)
 
 
 def _allocations(
@@ -134,7 +135,8 @@ def _allocations(
     in_trace = {tensor.address for tensor in tensors}
     for address, size, frames in blocks:
         if address not in in_trace:
-            kind, line = stacks.about(frames, stays=True)
+            # What was allocated before the recording began has no stack, whatever it is.
+            kind, line = stacks.about(frames, stays=True) if frames else (HELD, None)
             tensors.append(KnownTensor(2 * len(events), address, size, kind, line=line))
     given_out = changes[:, 0] != 0
     address = np.array([event["addr"] for event in events], np.int64)[given_out]

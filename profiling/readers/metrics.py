@@ -67,6 +67,7 @@ class Metric:
     # metrics that the sum is multiplied by, e.g. the duration of a rate
     multiplied_by: tuple[str, ...]
     source: str  # reference for the meaning
+    recorded: bool  # whether a run is asked for it
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,7 +78,7 @@ class Metric:
 @cache
 def metrics() -> tuple[Metric, ...]:
     """The table, in order."""
-    defaults = {"part": "", "capabilities": (), "multiplied_by": ()}
+    defaults = {"part": "", "capabilities": (), "multiplied_by": (), "recorded": True}
     entries = ({**defaults, **entry} for entry in load_toml("metrics.toml")["metric"])
     return tuple(
         Metric(**entry | {name: tuple(entry[name]) for name in _LISTS}) for entry in entries
@@ -107,7 +108,7 @@ def wanted(tool: str, capability: str | None = None) -> list[str]:
         # Volta's own metric.
         requestable = all(" " not in name and name != "Duration" for name in metric.names)
         fits = not metric.capabilities or (capability or "7.0") in metric.capabilities
-        if metric.tool == tool and requestable and fits:
+        if metric.tool == tool and metric.recorded and requestable and fits:
             first.setdefault((metric.column, metric.part), metric)
     return list(dict.fromkeys(name for metric in first.values() for name in metric.names))
 

@@ -3,9 +3,12 @@
 TensorFlow 1 (`timeline.Timeline`) has one session run, so one step, and each kernel of a GPU under
 its stream and under `stream:all`; without a GPU the operators on the CPU are the kernels.
 TensorFlow 2 and JAX have kernels in a device's streams (`Stream #7(Compute)`), and steps are host
-events with a `step_num`, else the line `Steps` of a device. A kernel that names no scope has that
-of its time in the line `TensorFlow Ops`. Without a device, events that name an HLO instruction are
-the kernels.
+events with a `step_num`, else the line `Steps` of a device, else the calls of the one module that
+its line `XLA Modules` has most of. A kernel that names no scope has that of its time in the line
+`TensorFlow Ops`. Without a device, events that name an HLO instruction are the kernels.
+
+Of the host, the tracer's functions of Python are read (`$train.py:29 update`), and what calls,
+runs and waits for compiled functions, as ranges.
 
 Layers are the paths of scopes.
 """
@@ -20,12 +23,14 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
+
 from ...base.budget import Budget
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.framework_scopes import KERAS_OPTIMIZERS, read_scopes
 from ..attribution.profile import Profile, profile_of_tables, table_of_rows
-from ..attribution.range_names import name_forward, scrub
+from ..attribution.range_names import ANNOTATION, LONGEST_NAME, name_forward, scrub
 from ..recording.store import RecordingWriter
 from . import Options
 from .source import Source
@@ -68,7 +73,11 @@ _STREAM = re.compile(r"Stream #(\d+)")
 _DETAILS = re.compile(r"\b(\w+):([\w.,]+)")
 _COPIES = {"H2D": "HtoD", "HtoD": "HtoD", "D2H": "DtoH", "DtoH": "DtoH"}
 _COPIES |= {"D2D": "DtoD", "DtoD": "DtoD", "P2P": "PtoP"}
-_SCOPES, _STEPS = "TensorFlow Ops", "Steps"  # lines of a device
+_SCOPES, _STEPS, _MODULES = "TensorFlow Ops", "Steps", "XLA Modules"  # lines of a device
+_LEAST_CALLS, _MOST_OF = 3, 0.8  # of a module whose calls are steps: their number, and of the time
+_PYTHON = re.compile(r"\$(?:(?P<file>\S+):(?P<line>\d+) )?(?P<function>.+)")
+_LEAST_FUNCTION_NS = 100_000  # a shorter function of Python explains no gap that is worth a line
+_RUNTIME = re.compile(r"PjitFunction\(|block_until_ready|BlockHostUntilReady|\w*Execut|\w*Compil")
 _STEPS_THREAD = -2  # stands for the thread of steps that the first device names
 _EXECUTORS = "tf_Compute/"  # threads of a CPU that run TensorFlow's operators, as `path:operator`
 _NODE = re.compile(r"(?P<path>[\w.][\w./>-]*):(?P<op>\w+)")
@@ -102,6 +111,10 @@ def write_trace(trace: FrameworkTrace, writer: RecordingWriter, options: Options
     writer.update(missing=missing, profiler={"name": "JAX" if trace.is_jax else "TensorFlow"})
     for name, count in trace.lost.items():
         writer.count_lost(name, count)
+    trace.budget.take_texts(row["name"] for row in trace.functions)
+    if trace.functions:
+        rows = [{**row, "source": profile.source} for row in trace.functions]
+        writer.write("functions", pa.Table.from_pylist(rows))
     assemble(profile, writer, options)
 
 
@@ -120,6 +133,7 @@ class FrameworkTrace:
         # Names of processes may follow their events, so events are assigned to devices at the end.
         # event, whose args are a dict, start and end in ns
         self.events: list[tuple[Event, int, int]] = []
+        self.functions: _Rows = []  # of Python, on the host
 
     def take(self, event: Event) -> None:
         """Store an event of JSON that may be needed."""
@@ -203,6 +217,8 @@ class FrameworkTrace:
     def _trace(self) -> tuple[_Rows, _Rows, _Rows]:
         """Device work, launches and ranges of TensorFlow 2 and JAX."""
         kernels, on_host, launches, ranges, device_steps = [], [], [], [], []
+        around: _Rows = []  # what the host does, beside steps
+        modules: _Rows = []  # calls of XLA's modules on a device
         without_xla = []  # TensorFlow's operators on a CPU, if no module of XLA ran there
         scopes: dict[int, list[tuple[int, int, str]]] = {}  # by device: start, end, path
         devices = {
@@ -246,8 +262,12 @@ class FrameworkTrace:
                 device_steps.append(
                     {**times, **own, "name": f"step {event.name}", "kind": "push_pop"}
                 )
+            elif lines.get(key) == _MODULES:
+                own = dict.fromkeys(("thread", "thread_key"), _STEPS_THREAD - devices[event.pid])
+                modules.append({**times, **own, "name": event.name, "kind": "push_pop"})
             elif event.pid not in devices:
                 thread = dict.fromkeys(("thread", "thread_key"), _id(event.tid))
+                self._take_function(event, start, end)
                 if "step_num" in args:
                     name = f"step {args['step_num']}"
                     ranges.append({**times, **thread, "name": name, "kind": "push_pop"})
@@ -261,6 +281,9 @@ class FrameworkTrace:
                 ):
                     named = _named(event.name, _node_path(**node.groupdict()), node["op"])
                     without_xla.append({**named, **times, "stream": _id(event.tid)})
+                elif _RUNTIME.match(event.name):
+                    row = {**times, **thread, "name": scrub(event.name), "kind": "push_pop"}
+                    around.append({**row, "role": ANNOTATION})
         for of_device in scopes.values():
             of_device.sort()
         for row in kernels:
@@ -271,7 +294,35 @@ class FrameworkTrace:
         if device_steps and not ranges:
             # Times of the device, which hold its work by when it ran: that was launched before.
             ranges, launches = _steps_of_devices(device_steps), []
-        return kernels or on_host or without_xla, launches, ranges
+        elif not ranges and (calls := _calls_of_main(modules)):
+            ranges, launches = _steps_of_devices(calls), []
+        return kernels or on_host or without_xla, launches, ranges + around
+
+    def _take_function(self, event: Event, start: int, end: int) -> None:
+        """Keep a long function of Python, by the name that the PyTorch profiler would give it."""
+        match = _PYTHON.fullmatch(event.name)
+        if match is None or end - start < _LEAST_FUNCTION_NS:
+            return
+        place = f"{match['file']}({match['line']}): " if match["file"] else ""
+        name = scrub(f"{place}{match['function']}", LONGEST_NAME)
+        row = {"name": name, "start_ns": start, "duration_ns": end - start}
+        self.functions.append({**row, "thread": _id(event.tid)})
+
+
+def _calls_of_main(modules: _Rows) -> _Rows:
+    """The calls of the one module that takes most of the time of a device, as steps; empty without
+    one.
+    """
+    times: Counter[str] = Counter()
+    for row in modules:
+        times[row["name"]] += row["end_ns"] - row["start_ns"]
+    if not times:
+        return []
+    (main, time_ns), *_ = times.most_common(1)
+    calls = [row for row in modules if row["name"] == main]
+    if len(calls) < _LEAST_CALLS or time_ns < _MOST_OF * times.total():
+        return []
+    return [{**row, "name": f"step {number}"} for number, row in enumerate(calls)]
 
 
 def _steps_of_devices(steps: _Rows) -> _Rows:

@@ -193,6 +193,10 @@ KERNELS = Table(
         _sum("sm_cycles", "cycles", "Measured cycles of the SM clock from the kernel's begin to its end."),
         _mean("achieved_occupancy", "1", "Measured active warps over the SM's maximum.", _F64),
         _mean("tensor_pipe_use", "1", "Measured share of the cycles in which the tensor pipes were active.", _F64),
+        _mean("sm_use", "1", "Measured throughput of the SMs over the most that they sustain.", _F64),
+        _mean("memory_use", "1", "The same of the busiest unit of the memory: L1, L2, DRAM, or between them.", _F64),
+        _mean("dram_use", "1", "The same of DRAM.", _F64),
+        _mean("l2_use", "1", "The same of L2.", _F64),
         _key("source", _TEXT, f"Recorder of the row: {', '.join(SOURCES)}.", nullable=False),
     ),
 )  # fmt: skip

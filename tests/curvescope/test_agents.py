@@ -333,7 +333,7 @@ def test_a_profile_of_one_size_is_answered_with_what_is_suggested(tmp_path, ask)
     profile.write_bytes((PROFILES / "hta_alexnet_trace.json.gz").read_bytes())
     answer = answer_of(ask("verdict", recording=str(profile))[1])
     assert "99% is idle" in answer["headline"]
-    assert answer["suggested"][0]["cause"] == "memory pressure"
+    assert answer["suggested"][0]["cause"] == "work of a first use"
     assert answer["gaps"][0]["reason"] == "host in cudaFree"
     assert answer["families_ms"][0] == ["copy and layout", 55.79]
 

@@ -77,6 +77,16 @@ def kernel(correlation, start, end, **columns):
     }
 
 
+def copy(correlation, kind, size, memory):
+    """A memcpy by CUPTI's kind; the host's memory is CUDA's number, 0 pageable and 1 pinned."""
+    ends = {"srcKind": memory, "dstKind": 2} if kind == 1 else {"srcKind": 2, "dstKind": memory}
+    place = {name: kernel(correlation, 0, 0)[name] for name in _PLACE}
+    return {**place, "bytes": size, "copyKind": kind, **ends}
+
+
+_PLACE = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid")
+
+
 def graph_node(node, start, thread=MAIN, original=None):
     row = {"start": start, "end": start, "globalTid": tid(thread), "graphNodeId": node}
     return {**row, "originalGraphNodeId": original}
@@ -117,18 +127,8 @@ def write_export(
         database, "CUPTI_ACTIVITY_KIND_KERNEL", KERNEL_COLUMNS[version].split(", "), kernels
     )
     write_table(database, "CUPTI_ACTIVITY_KIND_RUNTIME", list(launch(0, 0)), launches)
-    copy = [
-        "start",
-        "end",
-        "deviceId",
-        "contextId",
-        "streamId",
-        "correlationId",
-        "globalPid",
-        "bytes",
-        "copyKind",
-    ]
-    write_table(database, "CUPTI_ACTIVITY_KIND_MEMCPY", copy, copies)
+    moved = [*_PLACE, "bytes", "copyKind", "srcKind", "dstKind"]
+    write_table(database, "CUPTI_ACTIVITY_KIND_MEMCPY", moved, copies)
     write_table(database, "CUDA_GRAPH_NODE_EVENTS", list(graph_node(0, 0)), nodes)
     write_table(database, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", list(wait(0, 0)), waits)
     nvtx = [

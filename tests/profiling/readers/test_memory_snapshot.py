@@ -95,6 +95,17 @@ def test_the_peak_is_led_back_to_from_the_blocks_at_the_end(tmp_path):
     assert [row["kind"] for row in rows if row["makes_peak"]] == ["optimizer state"]
 
 
+def test_what_was_there_before_the_recording_is_no_gradient(tmp_path):
+    """Parameters that were made before it have no stack; a stack of C++ alone is the backward's."""
+    content = snapshot()
+    content["segments"][0]["blocks"][0]["frames"] = []
+    done = import_profile(write(tmp_path / "snapshot.pickle", content), tmp_path / "run")
+    assert done.steps_from == "the whole snapshot as one step"  # no order of kernels to look at
+    rows = open_recording(tmp_path / "run").arrow("peaks").to_pylist()
+    kinds = {row["kind"]: row["bytes"] / MB for row in rows}
+    assert kinds == {"other": 60, "gradients": 20, "optimizer state": 40, "cached": 80}
+
+
 def test_snapshots_of_several_batch_sizes_are_a_curve(tmp_path):
     files = [str(write(tmp_path / f"{scale}.pickle", snapshot(scale))) for scale in (1, 2)]
     assert (

@@ -94,6 +94,27 @@ def test_layers_steps_and_picoseconds_of_a_made_xspace(tmp_path):
     assert (recording.meta["steps_from"], recording.count_rows("steps")) == ("marks", 1)
 
 
+def test_the_host_of_a_tpu_and_the_calls_of_its_module(tmp_path):
+    """Neither functions of Python nor steps were read."""
+    at = [20_000_000_000 * number for number in range(4)]
+    device = [
+        ("XLA Modules", [("jit_f(7)", start, 5_000_000_000, {}) for start in at]),
+        ("XLA Ops", [("dot.1", start, 5_000_000_000, {"hlo_op": b"dot.1"}) for start in at]),
+    ]
+    python = [
+        ("$train.py:29 update", start - 14_000_000_000, 13_000_000_000, {}) for start in at[1:]
+    ]
+    python += [("$builtins len", at[1] - 1_000_000, 1000, {})]
+    main = [("PjitFunction(f)", start - 900_000_000, 800_000_000, {}) for start in at[1:]]
+    planes = (("/host:CPU", [("python", python), ("main", main)]), ("/device:TPU:0", device))
+    (tmp_path / "x.xplane.pb").write_bytes(space(*planes))
+    recording, kernels = read(tmp_path / "x.xplane.pb", tmp_path / "run")
+    assert (recording.meta["steps_from"], kernels["step"].tolist()) == ("marks", [0, 1, 2, 3])
+    functions = recording.arrow("functions", ["name", "duration_ns"]).to_pylist()
+    assert functions == 3 * [{"name": "train.py(29): update", "duration_ns": 13_000_000}]
+    assert recording.arrow("ranges")["name"].to_pylist().count("PjitFunction(f)") == 3
+
+
 def test_lines_of_a_device_name_scopes_and_steps(tmp_path):
     """The short name of a scope, e.g. MatMul, hid its path; steps of a device were not read."""
     scope = "model/transformer/layer_5/MatMul"

@@ -1,0 +1,99 @@
+"""What bounds each kernel, by throughputs that Nsight Compute measured: those of the SMs and of the
+memory, each over the most that the device sustains.
+
+A unit that is 60 % busy or more bounds the kernel, as in Nsight Compute's own guidance. Where none
+is, the kernel waits: for too few blocks, for too few warps, or for its own latency.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..profiling.hardware.limits import Hardware, hardware_of
+from ..profiling.recording.store import Recording
+from .decompose.kernel_times import KEYS, device_work, kernel_totals
+from .likely_bounds import plain_rows
+
+USES = ("sm_use", "memory_use", "dram_use", "l2_use", "achieved_occupancy")
+_BUSY = 0.6  # share of its throughput from which a unit bounds a kernel
+_FEW_WARPS = 0.5  # occupancy below which more warps may hide the latency
+
+COMPUTE, DRAM, L2, PIPES = "compute", "DRAM", "L2", "L1 or shared memory"
+FEW_BLOCKS, FEW_WARPS, LATENCY = "few blocks", "few warps", "latency"
+WHAT_TO_TRY = {
+    COMPUTE: "fewer instructions, or those of tensor cores and of shorter types",
+    DRAM: "move fewer bytes: fuse it with its neighbours, use shorter types, read each value once",
+    L2: "keep what is read again in shared memory or registers, and read whole sectors",
+    PIPES: "coalesce accesses, avoid bank conflicts, keep values in registers",
+    FEW_BLOCKS: "more blocks than the device has SMs, e.g. smaller tiles or a split sum",
+    FEW_WARPS: "more warps: fewer registers or less shared memory for each",
+    LATENCY: "more independent work in each thread; stalls tell more: ncu --section WarpStateStats",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredBound:
+    """What bounds the launches of one kernel with one geometry; shares are of the most that the
+    device sustains, and null if they were not measured.
+    """
+
+    kernel: str  # name of the kernel
+    calls: int  # its launches
+    time_ms: float  # their time
+    sm_use: float | None  # throughput of the SMs
+    memory_use: float | None  # that of the memory: the busiest of its units
+    dram_use: float | None  # that of DRAM
+    l2_use: float | None  # that of L2
+    achieved_occupancy: float | None  # active warps over the most that an SM holds
+    # compute, DRAM, L2, L1 or shared memory; or few blocks, few warps or latency where none is busy
+    bound: str
+    do: str  # what to try
+
+
+def measured_bounds(recording: Recording) -> tuple[MeasuredBound, ...]:
+    """The bound of every kernel whose throughputs were measured, the longest first."""
+    hardware = hardware_of(recording.meta)
+    rows = plain_rows(kernel_totals(device_work(recording), KEYS, USES))
+    found = (_bound(row, hardware) for row in rows if _share(row, "sm_use") is not None)
+    return tuple(sorted(found, key=lambda bound: -bound.time_ms))
+
+
+def _bound(row: Any, hardware: Hardware) -> MeasuredBound:
+    shares = {name: _share(row, name) for name in USES}
+    memory = [shares[name] for name in ("memory_use", "dram_use", "l2_use")]
+    shares["memory_use"] = max((use for use in memory if use is not None), default=None)
+    bound = _name_bound(shares, _blocks(row), hardware.sm_count)
+    return MeasuredBound(
+        kernel=str(row.name),
+        calls=int(row.calls),
+        time_ms=float(row.exclusive_ms),
+        bound=bound,
+        do=WHAT_TO_TRY[bound],
+        **shares,
+    )
+
+
+def _name_bound(shares: dict[str, float | None], blocks: int | None, sm_count: int | None) -> str:
+    sm, memory, dram, l2 = (
+        shares[name] or 0.0 for name in ("sm_use", "memory_use", "dram_use", "l2_use")
+    )
+    if max(sm, memory) >= _BUSY:
+        if sm >= memory:
+            return COMPUTE
+        return DRAM if dram >= _BUSY else L2 if l2 >= _BUSY else PIPES
+    if blocks is not None and sm_count is not None and blocks < sm_count:
+        return FEW_BLOCKS
+    occupancy = shares["achieved_occupancy"]
+    return FEW_WARPS if occupancy is not None and occupancy < _FEW_WARPS else LATENCY
+
+
+def _blocks(row: Any) -> int | None:
+    sizes = [getattr(row, f"grid_{axis}") for axis in "xyz"]
+    return None if None in sizes else math.prod(sizes)
+
+
+def _share(row: Any, name: str) -> float | None:
+    value = getattr(row, name)
+    return None if value is None else float(value)

@@ -5,6 +5,8 @@ it, and `--all` shows everything. `--pair 4,8` splits the excess from batch 4 to
 curvature at 8, whether significant or not. For a scaling run it prints the efficiency on more
 devices, and where the lost time goes. For a single profile, or one batch size, it says what the
 step waits for, what to do, and what that saves at most: suggested, as nothing was tried.
+
+Of a table of times, or one pasted for `-`, it names the edges, slow sizes and shape of each curve.
 """
 
 from __future__ import annotations
@@ -101,9 +103,8 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
             raise CurvescopeError("--svg draws the times of one recorded curve: omit it here.")
     if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)
-        show_table(
-            recording, args.recording, problem=args.problem, noise=noise, **options.shown(args)
-        )
+        shown = {"everything": args.all, "as_json": args.json}
+        show_table(recording, args.recording, problem=args.problem, noise=noise, **shown)
         return 0
     if recording.meta.get("recording_type") == "server log":
         _explain_log(recording, args)

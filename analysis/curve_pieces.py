@@ -24,8 +24,10 @@ LEAST_NOISE = 0.005
 WEIGHT = 3.0  # of the usual noise, in times
 _NOISES = np.geomspace(LEAST_NOISE, 0.4, 24)
 _WIDTH = 0.2  # how much a fitted number may change a time, as a share of it
-# of the place of a jump, times the logarithm of the number of sizes: chosen by simulation, see
-# benchmarks/curve_shapes.py
+# of a jump where the noise is found with it, and of its place times the logarithm of the number of
+# sizes: chosen by simulation, see benchmarks/curve_shapes.py
+_PRICE_OF_JUMP = 5.0
+_MANY = 30  # sizes from which on chance has as many places as it needs
 _PRICE_OF_PLACE = 2.0
 _LEAST_STAIRS = 3  # edges, and on average sizes of each
 _LEAST_OF_STAIR = 2
@@ -100,6 +102,8 @@ def fit_pieces(
     known = None if errors is None else float(np.median(relative))
     stairs = _staircases(x, places)
     place_price = _PRICE_OF_PLACE * math.log(max(len(x), 3))
+    if known is None:
+        place_price += _PRICE_OF_JUMP * min(1.0, len(x) / _MANY) ** 2
     searched = []
     for noise in _NOISES if known is None else (known,):
         price, scale = _price(noise, len(x)), noise if known is None else 1.0

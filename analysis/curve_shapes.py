@@ -184,9 +184,6 @@ def _event(
     half = error * quantile(fit.degrees)
     adjusted = min(1.0, p * tests)
     share = value / base if base > 0 else math.inf
-    certainty: str = Certainty.NOISE
-    if adjusted < LEVEL:
-        certainty = sure if share >= MATERIAL else Certainty.SMALL
     return Event(
         kind=kind,
         before=int(fit.sizes[left.last]),
@@ -195,8 +192,21 @@ def _event(
         extra_ms=Estimate(value, value - half, value + half, p),
         share=share,
         p_adjusted=adjusted,
-        certainty=certainty,
+        certainty=_certainty(adjusted, share, sure),
     )
+
+
+def judge(event: Event, p_adjusted: float, assumed: bool) -> Event:
+    """The event at another adjusted p, e.g. over a larger family."""
+    sure = Certainty.MAY_BE if assumed else Certainty.IS
+    certainty = _certainty(p_adjusted, event.share, sure)
+    return replace(event, p_adjusted=p_adjusted, certainty=certainty)
+
+
+def _certainty(p_adjusted: float, share: float, sure: str) -> str:
+    if p_adjusted >= LEVEL:
+        return Certainty.NOISE
+    return sure if share >= MATERIAL else Certainty.SMALL
 
 
 def p_of(ratio: float, degrees: float) -> float:

@@ -2,7 +2,7 @@
 
 The error of a time is that of its repeats or its published spread, else the stated one; else, from
 five sizes on, what `curve_pieces` finds for it beside the jumps. Fewer sizes show none, so it is
-assumed, and what follows only may be. All tests of all curves are one family (Bonferroni).
+assumed, and what follows only may be. All tests of all curves are one family (Holm).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pandas as pd
 
 from ..base.words import Word
 from .curve_pieces import LEAST_NOISE, Fit, fit_pieces, fit_sizes_alone
-from .curve_shapes import Event, Named, find_events, find_saw, name_shapes
+from .curve_shapes import Event, Named, find_events, find_saw, judge, name_shapes
 from .decompose.curve import Curve, cost_curve
-from .decompose.statistics import Floats
+from .decompose.statistics import Floats, holm
 
 ASSUMED_NOISE = 0.05  # of curves too short to show their own
 LEAST_SIZES = 5  # that show it
@@ -61,9 +61,13 @@ def explain_curves(
     grouped = steps.groupby(["problem", "device_name"], dropna=False, sort=False)
     fits = [(names, rows, *_fit(rows, noise)) for names, rows in grouped]
     tests = sum(len(fit.sizes) - 1 for _, _, fit, _ in fits)
+    alone = [find_events(fit, 1) for _, _, fit, _ in fits]
+    p_values = [event.extra_ms.p for found in alone for event in found]
+    adjusted = iter(holm([*p_values, *[1.0] * max(tests - len(p_values), 0)]))
     curves = []
-    for (problem, device_name), rows, fit, origin in fits:
-        events = find_events(fit, max(tests, 1), assumed=origin == NoiseOrigin.ASSUMED)
+    for ((problem, device_name), rows, fit, origin), found in zip(fits, alone, strict=True):
+        assumed = origin == NoiseOrigin.ASSUMED
+        events = tuple(judge(event, next(adjusted), assumed) for event in found)
         saw = find_saw(fit)
         shapes = name_shapes(fit, events) if saw is None else (saw,)
         error = float(np.median(fit.errors))

@@ -48,6 +48,7 @@ NAME = "table of times"
 _MOST_TEXT = 1 << 26  # bytes of a table in prose or JSON
 _MOST_ROWS = 1 << 26
 _MOST_CURVES = 1_000_000
+_SEARCHED = 1 << 17  # characters in which a heading is looked for
 BLOCKS = 32  # of repeats of one size, whose medians are kept
 _ALIKE = 4 / 3  # ratio of repeats, beyond which they are none
 _FEW = 16  # repeats that may be curves of their own
@@ -84,7 +85,7 @@ def recognises(source: Source) -> bool:
         kinds = {column.kind for column in describe_columns(json_keys(text))}
         return "size" in kinds and bool(kinds & {"time", "rate"})
     try:
-        return next(find_tables(text), None) is not None
+        return next(find_tables(text[:_SEARCHED]), None) is not None
     except CurvescopeError:
         return True  # a table with a line that does not fit, which the reader names
 

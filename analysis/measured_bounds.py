@@ -13,7 +13,7 @@ from typing import Any
 
 from ..profiling.hardware.limits import Hardware, hardware_of
 from ..profiling.recording.store import Recording
-from .decompose.kernel_times import KEYS, device_work, kernel_totals
+from .decompose.kernel_times import KERNEL_IDENTITY, device_work, kernel_totals
 from .likely_bounds import plain_rows
 
 USES = ("sm_use", "memory_use", "dram_use", "l2_use", "achieved_occupancy")
@@ -55,7 +55,7 @@ class MeasuredBound:
 def measured_bounds(recording: Recording) -> tuple[MeasuredBound, ...]:
     """The bound of every kernel whose throughputs were measured, the longest first."""
     hardware = hardware_of(recording.meta)
-    rows = plain_rows(kernel_totals(device_work(recording), KEYS, USES))
+    rows = plain_rows(kernel_totals(device_work(recording), KERNEL_IDENTITY, USES))
     found = (_bound(row, hardware) for row in rows if _share(row, "sm_use") is not None)
     return tuple(sorted(found, key=lambda bound: -bound.time_ms))
 

@@ -173,7 +173,7 @@ def compared_steps(recordings: Sequence[Recording]) -> list[pd.DataFrame]:
             f"A server's log is compared with another one; {', '.join(others)} is none. Compare "
             "traces with traces."
         )
-    of_logs = [_decode_steps(recording) for recording in recordings]
+    of_logs = [decode_steps(recording) for recording in recordings]
     for recording, steps in zip(recordings, of_logs, strict=True):
         if steps.groupby("batch").size().max() < BLOCKS:
             raise CurvescopeError(
@@ -190,7 +190,8 @@ def compared_steps(recordings: Sequence[Recording]) -> list[pd.DataFrame]:
     return [block_steps(steps, _at_equal_context(steps, usual)[0]) for steps in of_logs]
 
 
-def _decode_steps(recording: Recording) -> pd.DataFrame:
+def decode_steps(recording: Recording) -> pd.DataFrame:
+    """The decode steps of a log; CurvescopeError without one."""
     steps = recording.frame("steps")
     decode = steps[steps["mode"] == DECODE]
     if decode.empty:
@@ -205,7 +206,7 @@ def explain_log(recording: Recording) -> LogCurve:
     """The curve of a log, its bends and their causes; CurvescopeError without a decode step."""
     server = recording.meta.get("server") or {}
     steps = recording.frame("steps")
-    decode = _decode_steps(recording)
+    decode = decode_steps(recording)
     times_ns, notes = _at_equal_context(decode)
     blocks = block_steps(decode, times_ns)
     sizes = decode["batch"].to_numpy(np.int64)

@@ -73,7 +73,7 @@ SEVERAL = (f"compare {SIDES}", f"compare {SIDES} --fail-over 5%", f"compare {SID
 # make.
 FURTHER = {
     "imported/sweep": [f"import --as sweep {BATCHES} -o imported/sweep"],
-    "imported/times": ["import --table times.csv -o imported/times", "explain imported/times --problem AlexNet",
+    "imported/times": ["import times.csv -o imported/times", "explain imported/times --problem AlexNet",
                        "explain imported/times --noise 5% --json"],
     "imported/modelled": ["diagnose vgg_a --card gtx1080 --batch 16..128 -o imported/modelled --json"],
     "several": [*SEVERAL, *(f"{line} --json" for line in SEVERAL if not line.startswith("import")), "--help", "--version", "explain scaling --all",

@@ -40,6 +40,7 @@ JOBS = {
     ),
     "explain what was measured": (
         Command("explain", "explain the anomalies of a recording"),
+        Command("sizes", "find the sizes to run, and those to capture or pad to, from a curve"),
         Command("breakdown", "time of a step by layer, kernel, phase or operator"),
         Command(
             "compare",

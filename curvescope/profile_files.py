@@ -4,6 +4,7 @@ temporary folder.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,7 @@ from .profiling.recording.store import (
     open_recording,
 )
 
+_INPUT = Path("-")
 _NO_STEP = f"{NO_STEP[0].upper()}{NO_STEP[1:]}: the recording is shown as a whole. {STEPS_KNOWN_BY}"
 _NOUNS = {"memory": "memory operations", "api_calls": "API calls"}
 # Rows that advice examines at the end of an import: half a second. Of more, `explain` gives it.
@@ -37,13 +39,14 @@ _ADVISED_ROWS = 500_000
 
 @contextmanager
 def open_any(path: AnyPath) -> Iterator[Recording]:
-    """Open the recording in a folder or under a URL, or import a profile file; closed and deleted
-    with the block.
+    """Open the recording in a folder or under a URL, or import a profile file, `-` for standard
+    input; closed and deleted with the block.
 
     Raises:
         CurvescopeError: the path holds neither.
     """
-    if not path.is_file():
+    of_input = path == _INPUT
+    if not (of_input or path.is_file()):
         recording = open_recording(path)
         if not has_chunks(recording.path):
             yield recording
@@ -58,6 +61,10 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         if isinstance(path, RemotePath):
             path = path.fetch(Path(folder))
+        elif of_input:
+            path = Path(folder, "input")
+            with path.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
         with progress() as report:
             # In a folder named as the file, by which views call it.
             done = import_profile(

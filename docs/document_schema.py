@@ -23,6 +23,7 @@ from curvescope.analysis.render import (
     series,
     server_log,
     show_scaling,
+    show_sizes,
 )
 from curvescope.analysis.render.documents import kind_of
 from curvescope.commands import doctor, export, runs
@@ -42,6 +43,7 @@ _MODULES = (
     memory,
     series,
     server_log,
+    show_sizes,
     devices,
     doctor,
     export,

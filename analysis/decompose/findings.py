@@ -42,9 +42,6 @@ class FindingVerdict(Word):
     ANOMALY = "anomaly"
     FIXED_COST = "fixed cost"  # significant, and as an amortised fixed cost gives it
     SMALL = "real but under 2 %"
-    # of a table of times, whose curves bend a little everywhere
-    SMALL_IN_TABLE = "real but under 5 %"
-    CORNER = "corner of max(host, device)"  # of a table of times: flat, then proportional
     # its own interval excludes 0, but Holm's correction takes it back
     NOT_SIGNIFICANT = "not significant"
     NOISE = "noise"

@@ -23,7 +23,7 @@ from ..measured_bounds import USES, MeasuredBound
 from ..verdicts.words import Verdict
 from .breakdown import breakdown_verdict
 from .tables import Indented, table
-from .words import SAMPLES, UNITS, share, shortened
+from .words import SAMPLES, UNITS, share, shorten
 
 _TITLE = "What to do: suggested by this profile; nothing was tried"
 _NOTHING = (
@@ -189,7 +189,7 @@ def _bounds(bounds: Sequence[MeasuredBound]) -> RenderableType:
     for bound in bounds:
         uses = (getattr(bound, name) for name in USES)
         rows.add_row(
-            shortened(bound.kernel),
+            shorten(bound.kernel),
             number(bound.time_ms),
             str(bound.calls),
             *("" if use is None else share(use, 1) for use in uses),

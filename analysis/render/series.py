@@ -1,10 +1,9 @@
-"""The curves of a table as text for a terminal: every anomaly, then the numbers of
-other verdicts.
+"""The curves of a table as sentences and as text for a terminal: the shape of each, its edges and
+slow sizes with their errors.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,15 +11,20 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
+from ...base.errors import CurvescopeError
 from ...base.numbers import number
+from ...profiling.recording.axis import Axis
+from ..curve_shapes import Certainty, Event, Named, Shape, claimed
 from ..decompose.curve import Point
-from ..decompose.findings import Finding, FindingVerdict
-from ..time_tables import Pooled, TestedCurve, pool
+from ..time_tables import NoiseOrigin, TimedCurve
+from .curve_picture import draw_curve
 from .tables import table
-from .text import render_curve, render_findings
+from .text import render_curve
 from .words import note_hidden
 
 _SHOWN = 25
+_NO_PAIR = "No curve has two sizes to compare: measure more of them."
+_SURE = {Certainty.IS: ("takes", "take"), Certainty.MAY_BE: ("may take", "may take")}
 
 
 @dataclass(frozen=True)
@@ -30,101 +34,198 @@ class TimedSeries:
     problem: str | None  # name of the problem
     device_name: str | None  # name of the device; empty if the table names none
     curve: Sequence[Point]  # its points
-    findings: Sequence[Finding]  # every excess, then every curvature
+    noise: float  # relative standard error of a time, the median over the sizes
+    noise_origin: str  # repeats, published, stated, estimated or assumed
+    shapes: Sequence[Named]  # the words for its shape
+    events: Sequence[Event]  # edges and slow sizes, of any certainty
+    sentences: Sequence[str]  # what they are
 
 
 @dataclass(frozen=True)
 class TimesDocument:
-    """The curves of a table of times: `explain` of an `import --table`."""
+    """The curves of a table of times: `explain` of one."""
 
-    recording: str  # folder or URL of the recording
-    noise: float  # standard error of times without repeats, as a share
-    noise_origin: str  # stated, estimated from the table, or assumed
+    recording: str  # folder or URL of the recording, or the table
+    axis: str  # what a size counts, e.g. batch or tokens
     series: Sequence[TimedSeries]  # the curves
-    pooled: Sequence[Pooled]  # means of bends over the curves of a problem
 
 
-def noise_sentence(noise: float, origin: str) -> str:
-    """The error, a share of a time, that verdicts on single measurements use; for the origin see
-    `choose_noise`.
-    """
+def document_of(path: object, listed: Sequence[TimedCurve], axis: Axis) -> TimesDocument:
+    """The document of the curves of a table."""
+    series = [
+        TimedSeries(
+            curve.problem,
+            curve.device_name,
+            curve.curve.points,
+            curve.noise,
+            curve.noise_origin,
+            curve.shapes,
+            curve.events,
+            sentences(curve, axis),
+        )
+        for curve in listed
+    ]
+    return TimesDocument(str(path), axis.name, series)
+
+
+def noise_sentence(series: TimedCurve) -> str:
+    """The error of a single time, and where it is from."""
     source = {
-        "stated": "as stated (--noise)",
-        "estimated": "estimated from how smooth the curves of this table are; --noise states "
+        NoiseOrigin.STATED: "as stated (--noise)",
+        NoiseOrigin.ESTIMATED: "estimated beside the edges of this curve; --noise states another",
+        NoiseOrigin.ASSUMED: "assumed, for the curve is too short to show its own; --noise states "
         "another",
-        "assumed": "assumed, for the table is too short to show its own; --noise states another",
-    }[origin]
-    percent = f"{noise * 100:.2g}" if noise < 1 else f"{noise:.0%}".rstrip("%")
+        NoiseOrigin.REPEATS: "from its repeats",
+        NoiseOrigin.PUBLISHED: "from its published spread",
+    }[NoiseOrigin(series.noise_origin)]
+    return f"A single time has a standard error of {100 * series.noise:.2g} %, {source}."
+
+
+def sentences(series: TimedCurve, axis: Axis) -> list[str]:
+    """What a curve is, in sentences: its slow sizes and edges, the largest first, then its rise."""
+    said = sorted(claimed(series.events), key=lambda event: -event.share)
+    lines = [_event_sentence(event) for event in said]
+    for named in series.shapes:
+        lines += _shape_sentences(named, axis)
+    return lines
+
+
+def _event_sentence(event: Event) -> str:
+    extra = event.extra_ms
+    half = (extra.high - extra.low) / 2
+    size = f"{number(extra.value, 3)} ± {number(half, 2)} ms"
+    if event.kind == "slow":
+        verb = _SURE[Certainty(event.certainty)][len(event.sizes) > 1]
+        return (
+            f"{in_words(event.sizes)} {verb} longer than {event.at}, {event.sizes[-1]} by {size} "
+            f"({event.share:+.0%})."
+        )
+    verb = _SURE[Certainty(event.certainty)][0]
     return (
-        f"A single measurement has a standard error of {percent} %, {source}. A published "
-        "spread or repeated measurements replace it."
+        f"{event.at} {verb} {size} ({event.share:+.0%}) more than the sizes on both sides of the "
+        f"edge from {event.before} explain."
     )
 
 
-def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> RenderableType:
-    """Every anomaly of every curve, the relatively largest first; a single curve in full."""
+def _shape_sentences(named: Named, axis: Axis) -> list[str]:
+    if named.shape == Shape.STAIRS:
+        others = f" ({in_words(named.steps)} would fit, too)" if named.steps else ""
+        return [f"The edges are stairs of {named.step}{others}: pad to its multiples."]
+    if named.shape == Shape.KNEE:
+        return [
+            f"A knee: about the same time for small {axis.values}, then in proportion; from "
+            f"{named.at} on the rate is within 10 % of its largest."
+        ]
+    if named.shape == Shape.PLATEAU:
+        return [
+            f"A plateau: from {named.at} on the rate is within 10 % of its largest, so more "
+            f"{axis.unit} together gain little."
+        ]
+    if named.shape == Shape.SUPER:
+        return [f"Super-linear: the time grows faster than the {axis.unit}, so the rate falls."]
+    if named.shape == Shape.SAW:
+        interval = f"{named.low:+.0%} to {named.high:+.0%}"
+        return [
+            f"A saw tooth: sizes that are no multiple of {named.step} take {named.share:+.0%} "
+            f"({interval}) against the next multiple."
+        ]
+    if named.shape == Shape.NONE:
+        return ["No edge and no slow size."]
+    return []
+
+
+def in_words(sizes: Sequence[int]) -> str:
+    """Some sizes, or the first and last of many."""
+    if len(sizes) > 3:
+        return f"{sizes[0]} to {sizes[-1]}"
+    *most, last = map(str, sizes)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def render_series(
+    listed: Sequence[TimedCurve], axis: Axis, everything: bool = False
+) -> RenderableType:
+    """Every curve with a shape, those with edges and slow sizes first; one alone in full."""
     if len(listed) == 1:
         (only,) = listed
         title = Text(", ".join(filter(None, (only.problem, only.device_name))), "bold")
-        return Group(title, render_curve(only.curve), Text(), render_findings(only.findings))
-    rows = table("problem", "device", "at", "ms", "relative", "p", words=("device",), whole=("at",))
-    anomalies = [(s, f) for s in listed for f in s.findings if f.verdict == FindingVerdict.ANOMALY]
-    anomalies.sort(key=lambda pair: -abs(relative_size(*pair)))
-    for series, finding in anomalies[: None if everything else _SHOWN]:
+        lines = sentences(only, axis)
+        rivals = [f"Rival: {named.rival}." for named in only.shapes if named.rival]
+        return Group(
+            *([title] if title.plain else []),
+            Text(lines[0], "bold"),
+            *map(Text, lines[1:]),
+            *(Text(line, "dim") for line in rivals),
+            Text(),
+            draw_curve(only),
+            Text(),
+            render_curve(only.curve, axis),
+            Text(noise_sentence(only), "dim"),
+        )
+    rows = table("problem", "device", "shape", "at", "ms", "share", "p", words=("device", "shape"))
+    found = [(series, event) for series in listed for event in claimed(series.events)]
+    found.sort(key=lambda pair: -pair[1].share)
+    for series, event in found[: None if everything else _SHOWN]:
+        may_be = "may be " if event.certainty == Certainty.MAY_BE else ""
         rows.add_row(
             Text(series.problem or ""),
             Text(series.device_name or ""),
-            finding.tested.label,
-            number(finding.tested_value.value, 3),
-            f"{relative_size(series, finding):+.0%}",
-            f"{finding.p_adjusted:.1g}",
+            f"{may_be}{'slow' if event.kind == 'slow' else 'edge'}",
+            in_words(event.sizes) if event.sizes else str(event.at),
+            number(event.extra_ms.value, 3),
+            f"{event.share:+.0%}",
+            f"{event.p_adjusted:.1g}",
         )
-    counts = Counter(f.verdict for s in listed for f in s.findings)
-    pooled = [of_size for of_size in pool(listed) if of_size.verdict == FindingVerdict.ANOMALY]
-    summary = (
-        "; ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
-        or "no neighbouring batch sizes"
-    )
-    tests = counted(counts.total(), "test")
-    notes = [f"{counted(len(listed), 'curve')}, {tests} with one Holm correction: {summary}."]
+    quiet = [series for series in listed if not claimed(series.events)]
+    notes = [
+        f"{counted(len(listed), 'curve')}, {len(quiet)} without an edge or a slow size; the tests "
+        "of all are one family."
+    ]
     if not everything:
         notes += [
-            note.plain
-            for note in note_hidden(len(anomalies) - _SHOWN, "smaller anomaly", "smaller anomalies")
+            note.plain for note in note_hidden(len(found) - _SHOWN, "smaller", "smaller ones")
         ]
+    noises = sorted(series.noise for series in listed)
     notes.append(
-        "Relative to the time that proportional cost (excess) or a straight line (bend) would give."
+        f"A single time has a standard error of {100 * noises[0]:.2g} to {100 * noises[-1]:.2g} %, "
+        "see each curve."
     )
-    headline = (
-        "No anomaly." if counts else "No curve has two sizes to compare: measure more of them."
-    )
-    blocks: list[RenderableType] = [rows if anomalies else Text(headline, "bold")]
-    if pooled:
-        blocks += [Text(), _render_pooled(pooled)]
-    return Group(*blocks, *(Text(note, "dim") for note in notes))
-
-
-def _render_pooled(pooled: Sequence[Pooled]) -> RenderableType:
-    rows = table("problem", "at", "curves", "mean", "95 % interval", "p", left=("at",))
-    for of_size in pooled[:_SHOWN]:
-        interval = f"{of_size.low:+.0%} to {of_size.high:+.0%}"
-        rows.add_row(
-            Text(of_size.name),
-            of_size.label,
-            str(of_size.curves),
-            f"{of_size.mean:+.0%}",
-            interval,
-            f"{of_size.p_adjusted:.1g}",
-        )
+    has_pairs = any(len(series.fit.sizes) > 1 for series in listed)
+    nothing = "No edge and no slow size." if has_pairs else _NO_PAIR
+    head: RenderableType = rows if found else Text(nothing, "bold")
+    others = [
+        f"{name_of(series)}: {line}"
+        for series in listed
+        for named in series.shapes
+        for line in _shape_sentences(named, axis)
+        if named.shape != Shape.NONE
+    ]
+    hidden = [] if everything else note_hidden(len(others) - _SHOWN, "shape", "shapes")
     return Group(
-        Text("Bends that all curves of a problem share, as a share of the larger time", "bold"),
-        rows,
+        head,
+        *map(Text, others[: None if everything else _SHOWN]),
+        *hidden,
+        *(Text(note, "dim") for note in notes),
     )
 
 
-def relative_size(series: TestedCurve, finding: Finding) -> float:
-    """The tested functional over the time that would make it 0 at its largest batch size."""
-    last = max(batch for batch, _ in finding.tested.coefficients)
-    time_ms = next(p.time_ms.value for p in series.curve.points if p.condition == last)
-    value = finding.tested_value.value
-    return value / (time_ms - value) if time_ms != value else float("inf")
+def choose_curves(
+    listed: Sequence[TimedCurve], problem: str | None, path: object
+) -> tuple[TimedCurve, ...]:
+    """The curves whose problem or device has all words of `--problem`; CurvescopeError for none."""
+    words = (problem or "").casefold().split()
+    chosen = tuple(
+        curve
+        for curve in listed
+        if all(word in f"{curve.problem} {curve.device_name}".casefold() for word in words)
+    )
+    if not chosen:
+        raise CurvescopeError(
+            f"--problem {problem}: no problem or device of {path} matches these words."
+        )
+    return chosen
+
+
+def name_of(series: TimedCurve) -> str:
+    """The problem and device of a curve."""
+    return ", ".join(filter(None, (series.problem, series.device_name))) or "the curve"

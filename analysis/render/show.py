@@ -9,11 +9,13 @@ from functools import partial
 from rich.text import Text
 
 from ...base.errors import CurvescopeError
+from ...profiling.recording.axis import axis_of
+from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.experiments import FactorFacts
 from ...profiling.recording.store import Recording
 from .. import time_tables
+from ..curve_shapes import claimed
 from ..decompose import functionals
-from ..decompose.findings import FindingVerdict
 from ..diagnosis.explain import explain, explain_one
 from ..diagnosis.suggested import suggest_beside
 from . import series, terminal
@@ -85,56 +87,35 @@ def show_table(
     recording: Recording,
     path: object,
     *,
-    axis: str = "log2",
     problem: str | None = None,
     noise: float | None = None,
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Print the anomalies of every curve of a table of times; or a single curve in full.
+    """Print the shape of every curve of a table of times; or a single curve in full.
 
     `path` is the recording, or the table, that the user named. `problem` holds words that the name
     of a curve's problem or device must have; `noise` is a standard error in place of the
-    recording's, without which the table gives an estimate.
+    recording's.
     """
     steps = recording.frame("steps")
-    noise, origin = time_tables.choose_noise(
-        steps, recording.meta.get("noise") if noise is None else noise
-    )
-    listed = time_tables.find_all(steps, noise, axis, recording.statistic)
-    if problem is not None:
-        words = problem.casefold().split()
-        listed = tuple(
-            s
-            for s in listed
-            if all(word in f"{s.problem} {s.device_name}".casefold() for word in words)
-        )
-        if not listed:
-            raise CurvescopeError(
-                f"--problem {problem}: no problem or device of {path} matches these words."
-            )
+    stated = recording.meta.get("noise") if noise is None else noise
+    axis = axis_of(recording.meta)
+    listed = time_tables.explain_curves(steps, stated, recording.statistic)
+    listed = series.choose_curves(listed, problem, path)
     if as_json:
-        curves = [
-            series.TimedSeries(
-                answer.problem, answer.device_name, answer.curve.points, answer.findings
-            )
-            for answer in listed
-        ]
-        print_document(
-            series.TimesDocument(str(path), noise, origin, curves, time_tables.pool(listed))
-        )
+        print_document(series.document_of(path, listed, axis))
         return
     console = terminal.console()
-    console.print(series.render_series(listed, everything))
-    console.print(Text(series.noise_sentence(noise, origin), "dim"))
+    console.print(series.render_series(listed, axis, everything))
+    for line in describe_lost(recording.meta.get("lost", {})):
+        console.print(Text(line, "dim"))
     if len(listed) > 1:
         console.print(Text("Next: a single curve, by words of its problem and device:"))
-        example = next(
-            (s for s in listed if any(f.verdict == FindingVerdict.ANOMALY for f in s.findings)),
-            listed[0],
+        example = next((one for one in listed if claimed(one.events)), listed[0])
+        terminal.print_commands(
+            console, f'curvescope explain {path} --problem "{series.name_of(example)}"'
         )
-        named = " ".join(filter(None, (example.problem, example.device_name)))
-        terminal.print_commands(console, f'curvescope explain {path} --problem "{named}"')
 
 
 def _choose_functional(

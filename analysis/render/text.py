@@ -111,7 +111,9 @@ def render_curve(
             "accordingly."
         )
     if curve.errors_ms is not None:
-        notes = ["Single measurements: the intervals come from a stated or published error."]
+        notes = [
+            "Single measurements: the intervals come from a stated, published or estimated error."
+        ]
     if curve.statistic == MODELLED:
         notes = ["The intervals show the error of the model, not measurement noise."]
     return Group(rows, *(Text(note, "dim") for note in notes))

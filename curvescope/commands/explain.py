@@ -6,6 +6,8 @@ curvature at 8, whether significant or not. For a scaling run it prints the effi
 devices, and where the lost time goes. For a single profile, or one batch size, it says what the
 step waits for, what to do, and what that saves at most: suggested, as nothing was tried.
 
+Of a table of times, or one pasted for `-`, it names the edges, slow sizes and shape of each curve.
+
 `env $(curvescope explain RUN --as-env) python train.py` runs a program with what was measured to
 help, as far as variables can set it.
 """
@@ -123,6 +125,7 @@ def _explain(recording: Recording, args: argparse.Namespace) -> None:
             raise CurvescopeError("--svg draws the times of one recorded curve: omit it here.")
     if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)
+        shown = {"everything": args.all, "as_json": args.json}
         show_table(recording, args.recording, problem=args.problem, noise=noise, **shown)
         return
     if recording.meta.get("recording_type") == "server log":

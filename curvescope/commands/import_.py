@@ -2,8 +2,8 @@
 plain or gzip.
 
 Reads SQLite exports of Nsight Systems, SQLite files and printed output of nvprof, CSV of Nsight
-Compute, rocpd databases of rocprofv3, JSON of PyTorch's profilers, TensorFlow 1 timelines, and
-trace.json and .xplane.pb of TensorFlow 2 and JAX.
+Compute, rocpd databases of rocprofv3, JSON of PyTorch's profilers, TensorFlow 1 timelines,
+trace.json and .xplane.pb of TensorFlow 2 and JAX, and tables of times.
 
 A recording of `record` that was cut is completed where it is: the first command that reads it does
 the same, but with the pattern for range names that `record` was given.
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from .. import options as shared
 from ..analysis.render.terminal import print_prose
-from ..base.arguments import parse_share
 from ..base.errors import CurvescopeError
 from ..base.escaping import escape_controls
 from ..parsers import group, refuse_given
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, nargs="+", help="profile; several with --as sweep")
     shared.add(parser, "--output", help="folder to create (default: under runs)")
-    reading, tables = group(parser, "what to read"), group(parser, "tables of times")
+    reading = group(parser, "what to read")
     reading.add_argument(
         "--as",
         dest="kind",
@@ -49,16 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch",
         metavar="N[,N]",
         help="samples per step, one value per file (default: from ranges or shapes)",
-    )
-    tables.add_argument(
-        "--table",
-        action="store_true",
-        help="the file is a CSV of problem, batch, time_ms[, device, n, spread]",
-    )
-    tables.add_argument(
-        "--noise",
-        metavar="SHARE",
-        help="standard error of a table's times, e.g. 2%% (default: estimated from the table)",
     )
     reading.add_argument(
         "--range-pattern",
@@ -127,13 +116,9 @@ def run(args: argparse.Namespace) -> int:
     for line in notes(done):
         print_prose(line)
     print(escape_controls(f"Recorded in {done.path}."))
-    for line in () if args.table else advised_lines(done.path):
+    for line in advised_lines(done.path):
         print_prose(line)
-    if (
-        args.table
-        or args.kind == "sweep"
-        or (done.rows["steps"] and (done.rows["kernels"] or done.rows["memory"]))
-    ):
+    if args.kind == "sweep" or done.rows["steps"]:
         print(escape_controls(f"Next:\n  curvescope explain {done.path}"))
     return 0
 
@@ -165,7 +150,7 @@ def _import(args: argparse.Namespace) -> ImportDocument:
 
         generated = read_generated(args.inductor)
         options = replace(options, fused=generated.fused, fused_flops=generated.flops)
-    if args.kind == "sweep" and not args.table:
+    if args.kind == "sweep":
         from ..profiling.readers.sweep_import import import_sweep
 
         if batches and len(batches) != len(args.file):
@@ -175,7 +160,7 @@ def _import(args: argparse.Namespace) -> ImportDocument:
             )
         with progress() as report:
             return import_sweep(args.file, args.output, batches, replace(options, report=report))
-    if len(args.file) > 1 and not args.table:
+    if len(args.file) > 1:
         from ..profiling.readers.sweep_import import are_results, import_results
 
         if are_results(args.file):
@@ -183,14 +168,6 @@ def _import(args: argparse.Namespace) -> ImportDocument:
     if len(args.file) > 1 or len(batches) > 1:
         raise CurvescopeError(
             "One profile makes one recording: add `--as sweep` for one profile per batch size."
-        )
-    if args.table:
-        from ..profiling.readers.time_table import import_table
-
-        return import_table(
-            args.file[0],
-            args.output,
-            None if args.noise is None else parse_share("--noise", args.noise),
         )
     with progress() as report:
         options = replace(options, batch=batches[0] if batches else None, report=report)

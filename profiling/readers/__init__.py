@@ -58,6 +58,7 @@ READERS = (
     "nvprof_text",
     "xspace_pb",
     "memory_snapshot",
+    "time_table",
 )
 
 
@@ -184,8 +185,8 @@ _MEASURE = (
     "--result-filename results.json`, once for each number, is read."
 )
 _AS_TABLE = (
-    "Write the requests in flight and the time of a token into a CSV (problem, batch, time_ms) and "
-    "read that: `curvescope import --table FILE`."
+    "Write the requests in flight and the time of a token into a table (concurrency, TPOT (ms)), "
+    "and read that: `curvescope explain FILE`."
 )
 _ONE_RUN = (
     "the times of one run of llama.cpp, with no requests to compare. Read the table that "
@@ -242,6 +243,8 @@ def _unknown(source: Source) -> str:
     for word, message in _SERVERS:
         if word in source.text:
             return message
+    if (refusal := importlib.import_module(".time_table", __package__).refusal(source)) is not None:
+        return str(refusal)
     if source.tables is not None:
         return (
             "a SQLite database, but none of Nsight Systems, nvprof or rocprofv3; export with "
@@ -285,6 +288,6 @@ def _unknown(source: Source) -> str:
         "no profile that Curvescope reads: it reads SQLite exports of Nsight Systems, files and "
         "CSV of nvprof, CSV of Nsight Compute, databases of rocprofv3 (`--output-format rocpd`), "
         "traces of PyTorch, TensorFlow and JAX (JSON or .xplane.pb), logs of vLLM, SGLang, "
-        "TensorRT-LLM and llama.cpp, and results of benchmarks of servers. A CSV of your own times "
-        "(problem, batch, time_ms) is read by `curvescope import --table FILE`."
+        "TensorRT-LLM and llama.cpp, results of benchmarks of servers, and tables of times whose "
+        "first line names a size and a time, e.g. batch and time_ms."
     )

@@ -1,138 +1,458 @@
-"""Imports a table of measured times, e.g. from a paper or benchmark suite, as a recording without
-kernels.
+"""Reads a table of measured times, of any kind that people keep or paste, as a recording without
+kernels: CSV, Markdown, JSON, or columns with spaces between.
 
-The columns of the CSV: `problem`, `batch`, and one of `time_ns`, `time_us`, `time_ms`, `time_s`;
-optional: `device`, `n` (steps that the time is the mean or median of) and `spread` (standard
-deviation of one step divided by its time). Rows with the same problem, device and batch are
-repeats. Others are refused, so that no ignored column looks as if read.
+The headings say what a column is, see `time_columns`: sizes and times or rates, in a unit. Other
+columns tell curves apart. Several rows of one curve and size are repeats, if they differ by less
+than a third; else they are curves of their own, numbered. Rows of many repeats become
+the medians of blocks, so that a table of millions of rows is a small recording.
 """
 
 from __future__ import annotations
 
-import csv
-from collections import Counter
-from pathlib import Path
-from typing import Any
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 
 from ...base.errors import CurvescopeError
-from ..recording.remote_store import AnyPath
+from ..attribution.profile import Options
+from ..recording.axis import BATCH
 from ..recording.schema import TABLES
-from ..recording.store import RecordingWriter, new_recording_path
-from . import ImportDocument
+from ..recording.store import RecordingWriter
+from .source import Source
+from .text_tables import (
+    DELIMITED,
+    TextTable,
+    find_tables,
+    headings_of,
+    json_keys,
+    parse_cell,
+    tables_of_json,
+)
+from .time_columns import (
+    SIZE_WORDS,
+    Column,
+    clean,
+    describe_columns,
+    is_measure,
+    unit_ns,
+)
 from .values import LATEST_NS, MOST_I32
 
 NAME = "table of times"
-_NS_PER = {"time_ns": 1.0, "time_us": 1e3, "time_ms": 1e6, "time_s": 1e9}
-_COLUMNS = ("problem", "device", "batch", *_NS_PER, "n", "spread")
+_MOST_TEXT = 1 << 26  # bytes of a table in prose or JSON
+_MOST_ROWS = 1 << 26
+_MOST_CURVES = 1_000_000
+_SEARCHED = 1 << 17  # characters in which a heading is looked for
+BLOCKS = 32  # of repeats of one size, whose medians are kept
+_ALIKE = 4 / 3  # ratio of repeats, beyond which they are none
+_FEW = 16  # repeats that may be curves of their own
+_LONGEST_NAME = 200
+# what is written where a size was not measured, e.g. for want of memory
+_NOTHING = re.compile(
+    r"(?i)|-+|–|—|n/?a|nan|none|null|oom|fail(?:ed)?|x|err(?:or)?|timeout|skip(?:ped)?"
+)
+_NUMBER = re.compile(r"[\d.,]+")
+_NAMES = ("problem", "series")  # columns that hold nothing but names of curves
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
-def import_table(
-    source: Path, target: AnyPath | None = None, noise: float | None = None
-) -> ImportDocument:
-    """Convert a CSV of times in UTF-8 to a recording, by default in a dated folder under `runs`.
+@dataclass
+class _Rows:
+    """The rows of one table, a column each, and the names of their curves."""
 
-    Noise is the standard error of a time as a fraction of it, for times with neither repeats nor a
-    published spread; default: estimated from the table when it is explained. Refusals name the
-    line.
-    """
+    sizes: list[Ints] = field(default_factory=list)
+    ns: list[Floats] = field(default_factory=list)
+    averaged: list[Floats] = field(default_factory=list)  # nan where unknown
+    spreads: list[Floats] = field(default_factory=list)  # nan where unknown
+    curves: list[Ints] = field(default_factory=list)  # places in `names`
+    names: dict[tuple[str, str], int] = field(default_factory=dict)  # problem and device
+    left_out: int = 0  # rows without a size or time
+
+
+def recognises(source: Source) -> bool:
+    """Whether the beginning of the file has a heading of a size and a time."""
+    text = source.text
+    if not text:
+        return False
+    if text.startswith(("{", "[")):
+        kinds = {column.kind for column in describe_columns(json_keys(text))}
+        return "size" in kinds and bool(kinds & {"time", "rate"})
     try:
-        if source.exists() and not source.is_file():
+        return next(find_tables(text[:_SEARCHED]), None) is not None
+    except CurvescopeError:
+        return True  # a table with a line that does not fit, which the reader names
+
+
+def refusal(source: Source) -> str | None:
+    """Why a table is none of times, with its columns; None if the file is no table."""
+    text = source.text
+    names = json_keys(text) if text.startswith(("{", "[")) else headings_of(text)
+    if not names:
+        return None
+    kinds = {column.kind for column in describe_columns(names)}
+    sizes = ", ".join(words.split(", ")[0] for words in SIZE_WORDS.values())
+    lacks = {
+        "size": f"a size ({sizes} …)",
+        "time": "a time or rate with its unit (time_ms, latency (us), samples/s, TPOT …)",
+    }
+    missing = [
+        words
+        for kind, words in lacks.items()
+        if not kinds & ({"size"} if kind == "size" else {"time", "rate"})
+    ]
+    return (
+        f"a table with the columns {', '.join(names)}. It lacks {' and '.join(missing)}: name them "
+        "so in its first line."
+        if missing
+        else None
+    )
+
+
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    """Write each row as a published time; CurvescopeError without one."""
+    del options  # no option of a profile has a meaning for a table
+    rows, axes = _Rows(), set()
+    for table in _tables(source):
+        axes.add(_take(table, rows))
+    if not rows.ns or not sum(map(len, rows.ns)):
+        raise CurvescopeError("has no rows; it needs one line per measured time.")
+    columns, names = _folded(rows)
+    batch = columns["batch"]
+    writer.write("steps", columns)
+    writer.count_lost("rows_unreadable", rows.left_out)
+    devices = sorted({device for _, device in names if device})
+    axis = axes.pop() if len(axes) == 1 else BATCH
+    writer.update(
+        recording_type="table",
+        noise=None,
+        device={"name": devices[0]} if len(devices) == 1 else None,
+        batches=sorted(set(batch.tolist())),
+        **({} if axis == BATCH else {"axis": {"name": axis, "unit": axis}}),
+    )
+
+
+def _tables(source: Source) -> Iterator[_Cells]:
+    """The tables of a file, of large ones in pieces."""
+    if source.text.startswith(("{", "[")):
+        for table in tables_of_json(source.read_all(_MOST_TEXT)):
+            yield _cells_of(table)
+        return
+    head = next(find_tables(source.text[: 1 << 16].rpartition("\n")[0] or source.text), None)
+    if head is not None and head.delimiter in DELIMITED and source.size_bytes > 1 << 16:
+        yield from _streamed(source, head)
+        return
+    text = source.read_all(_MOST_TEXT).decode("utf-8-sig", errors="replace")
+    for table in find_tables(text):
+        yield _cells_of(table)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Some rows of a table: texts by column."""
+
+    columns: tuple[Column, ...]
+    texts: tuple[pa.Array, ...]  # one for each column
+    line: int  # line of the heading
+    filled: bool = False  # whether an empty cell of a name repeats the one above it
+
+
+def _cells_of(table: TextTable) -> _Cells:
+    texts = zip(*table.rows, strict=True) if table.rows else [() for _ in table.names]
+    columns = tuple(describe_columns(table.names))
+    cells = tuple(pa.array(list(column), pa.string()) for column in texts)
+    return _Cells(columns, cells, table.line, table.delimiter == "|")
+
+
+def _streamed(source: Source, head: TextTable) -> Iterator[_Cells]:
+    """The rows of a large CSV, some megabytes at a time."""
+    names = [str(place) for place in range(len(head.names))]
+    columns = tuple(describe_columns(head.names))
+    with source.open() as stream:
+        try:
+            with pyarrow.csv.open_csv(
+                stream,
+                read_options=pyarrow.csv.ReadOptions(
+                    column_names=names, skip_rows=head.line, block_size=1 << 23
+                ),
+                parse_options=pyarrow.csv.ParseOptions(delimiter=head.delimiter),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+                ),
+            ) as batches:
+                for batch in batches:
+                    yield _Cells(columns, tuple(batch.columns), head.line)
+        except pa.ArrowInvalid as error:
+            raise CurvescopeError(f"it is not CSV ({error}); export it again.") from error
+
+
+def _take(cells: _Cells, rows: _Rows) -> str:
+    """Add the rows of a table, a curve for each of its columns of times; the axis of its sizes."""
+    columns, texts = cells.columns, cells.texts
+    numbers = [_Numbers.of(text) for text in texts]
+    size = _choose_size(columns, numbers)
+    timed = _choose_times(columns, numbers)
+    told_apart = [
+        place
+        for place, column in enumerate(columns)
+        if place not in (size, *timed)
+        and _tells_apart(column, _labels(cells, place), numbers[place])
+    ]
+    sizes = numbers[size].values
+    averaged, spread = (
+        next((place for place, column in enumerate(columns) if column.kind in kinds), None)
+        for kinds in ({"averaged"}, {"spread", "deviation"})
+    )
+    for place in timed:
+        ns = _nanoseconds(columns, numbers, place, size)
+        missing = numbers[place].missing | numbers[size].missing
+        _refuse_wrong(cells, {size: sizes, place: ns}, missing, size)
+        timed_by = columns[place].name if len(timed) > 1 else None
+        curves = _curves(rows, cells, told_apart, timed_by)
+        kept = ~missing
+        rows.left_out += int(missing.sum())
+        rows.sizes.append(sizes[kept].astype(np.int64))
+        rows.ns.append(ns[kept])
+        rows.curves.append(curves[kept])
+        unknown = np.full(len(ns), np.nan)
+        rows.averaged.append((unknown if averaged is None else numbers[averaged].values)[kept])
+        rows.spreads.append(_relative_spread(columns, numbers, place, spread, ns)[kept])
+        if sum(map(len, rows.ns)) > _MOST_ROWS:
+            raise CurvescopeError(f"it has more than {_MOST_ROWS:,} rows.")
+    return columns[size].axis or BATCH
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The numbers of a column of text."""
+
+    values: Floats  # nan where the text is no number
+    spreads: Floats | None  # what is behind ±
+    unit_ns: Floats | None  # nanoseconds of the units behind the numbers; None without units
+    missing: npt.NDArray[np.bool_]  # where nothing was measured
+    text: pa.Array
+
+    @classmethod
+    def of(cls, text: pa.Array) -> _Numbers:
+        """The numbers of texts: plain ones at once, others by their distinct texts."""
+        try:
+            values = pc.cast(text, pa.float64()).to_numpy(zero_copy_only=False)
+            return cls(values, None, None, np.zeros(len(values), bool), text)
+        except pa.ArrowInvalid:
+            pass
+        coded = text.dictionary_encode()
+        distinct = coded.dictionary.to_pylist()
+        parsed = [parse_cell(one) for one in distinct]
+        places = coded.indices.to_numpy(zero_copy_only=False)
+        nothing = np.array([_NOTHING.fullmatch(clean(one)) is not None for one in distinct], bool)
+        values = np.array([np.nan if one is None else one[0] for one in parsed])
+        spreads = np.array([np.nan if one is None or one[1] is None else one[1] for one in parsed])
+        units = np.array(
+            [(unit_ns(one[2]) or np.nan) if one is not None else np.nan for one in parsed]
+        )
+        return cls(
+            values[places],
+            spreads[places] if np.isfinite(spreads).any() else None,
+            units[places] if np.isfinite(units).any() else None,
+            nothing[places],
+            text,
+        )
+
+    @property
+    def distinct(self) -> int:
+        """How many different numbers there are."""
+        return len(np.unique(self.values[np.isfinite(self.values)]))
+
+
+def _choose_size(columns: Sequence[Column], numbers: Sequence[_Numbers]) -> int:
+    """The column of sizes: of the one kind that comes first and varies, that which varies most."""
+    order = list(SIZE_WORDS)
+    places = [place for place, column in enumerate(columns) if column.kind == "size"]
+    shapes = {"m", "n", "k"}
+
+    def rank(place: int) -> tuple[bool, int, int]:
+        axis = columns[place].axis or BATCH
+        kind = order.index("m") if axis in shapes else order.index(axis)
+        return numbers[place].distinct < 2, kind, -numbers[place].distinct
+
+    return min(places, key=rank)
+
+
+def _choose_times(columns: Sequence[Column], numbers: Sequence[_Numbers]) -> list[int]:
+    """The columns of times: those nearest to the time of a step, by their words."""
+    ranks = {
+        place: column.rank
+        for place, (column, number) in enumerate(zip(columns, numbers, strict=True))
+        if column.kind in ("time", "rate", "flops")
+        or (column.kind == "other" and number.unit_ns is not None)
+    }
+    least = min(ranks.values())
+    return [place for place, rank in ranks.items() if rank == least]
+
+
+def _tells_apart(column: Column, text: pa.Array, number: _Numbers) -> bool:
+    """Whether a column names curves: a device, a setting, or words or whole numbers that recur."""
+    if column.kind in ("device", "setting") or column.name.lower() in _NAMES:
+        return True
+    if column.kind not in ("other", "size") or is_measure(column.name):
+        return False
+    values = number.values[np.isfinite(number.values)]
+    few = pc.count_distinct(text).as_py() <= max(1, len(text) // 2)
+    return few and (not len(values) or bool((values == np.round(values)).all()))
+
+
+def _nanoseconds(
+    columns: Sequence[Column], numbers: Sequence[_Numbers], place: int, size: int
+) -> Floats:
+    """The times of steps, of a column of times or of rates."""
+    column, values, sizes = columns[place], numbers[place].values, numbers[size].values
+    units = numbers[place].unit_ns
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if column.kind == "rate":
+            return 1e9 * (sizes if column.of_samples else 1.0) / values
+        if column.kind == "flops":
+            shape = {c.name.lower(): n.values for c, n in zip(columns, numbers, strict=True)}
+            return 2e9 * shape["m"] * shape["n"] * shape["k"] / (values * column.flops)
+        ns = column.ns if units is None else np.where(np.isfinite(units), units, column.ns)
+        return values * ns * (sizes if column.of_samples else 1.0)
+
+
+def _relative_spread(
+    columns: Sequence[Column],
+    numbers: Sequence[_Numbers],
+    place: int,
+    spread: int | None,
+    ns: Floats,
+) -> Floats:
+    """Standard deviations over times: what stands behind ±, or in a column of its own."""
+    behind = numbers[place].spreads
+    if behind is not None:
+        return behind / numbers[place].values
+    if spread is None:
+        return np.full(len(ns), np.nan)
+    values = numbers[spread].values
+    return values if columns[spread].kind == "spread" else values * columns[spread].ns / ns
+
+
+def _refuse_wrong(
+    cells: _Cells, values: dict[int, Floats], missing: npt.NDArray[np.bool_], size: int
+) -> None:
+    """CurvescopeError for the first row whose size or time is no number above 0, nor left out."""
+    for place, numbers in values.items():
+        most = MOST_I32 if place == size else LATEST_NS
+        wrong = ~missing & ~((numbers > 0) & (numbers <= most))
+        if place == size:
+            wrong |= ~missing & (numbers != np.round(numbers))
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            whole = "whole " * (place == size)
             raise CurvescopeError(
-                f"{source} is no regular file; give a file of comma-separated values."
+                f"line {cells.line + 1 + row}: {cells.columns[place].name} is "
+                f"{cells.texts[place][row].as_py()!r}; it must be a {whole}number above 0, and at "
+                f"most {MOST_I32:.3g}."
             )
-        with source.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, strict=True)
-            unit = _time_column(source, reader.fieldnames)
-            rows = [_step(source, reader.line_num, row, unit) for row in reader]
-    except OSError as error:
-        raise CurvescopeError(
-            f"{source} cannot be read ({error.strerror}); check the path."
-        ) from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise CurvescopeError(
-            f"{source} is not CSV in UTF-8 ({error}); export it again."
-        ) from error
-    if not rows:
-        raise CurvescopeError(f"{source} has no rows; it needs one line per measured time.")
-    repeats: Counter[tuple[Any, ...]] = Counter()
-    for step, row in enumerate(rows):
-        key = (row["problem"], row["device_name"], row["batch"])
-        row.update(step=step, round=repeats[key], index=0, mode="published", profiled=False)
-        repeats[key] += 1
-    names = sorted({row["device_name"] for row in rows} - {None})
-    meta = {
-        "recording_type": "table",
-        "imported_from": NAME,
-        "network": None,
-        "device": {"name": names[0]} if len(names) == 1 else None,
-        "noise": noise,
-        "batches": sorted({row["batch"] for row in rows}),
+
+
+def _curves(rows: _Rows, cells: _Cells, told_apart: Sequence[int], timed_by: str | None) -> Ints:
+    """The curve of every row, a place in the names."""
+    codes = np.zeros(len(cells.texts[0]), np.int64)
+    parts: list[tuple[Column, list[str]]] = []
+    for place in told_apart:
+        text = _labels(cells, place)
+        coded = text.dictionary_encode()
+        distinct = [clean(one)[:_LONGEST_NAME] for one in coded.dictionary.to_pylist()]
+        parts.append((cells.columns[place], distinct))
+        codes = codes * len(distinct) + coded.indices.to_numpy(zero_copy_only=False)
+    found, inverse = np.unique(codes, return_inverse=True)
+    if len(found) > _MOST_CURVES:
+        raise CurvescopeError(f"its rows are of more than {_MOST_CURVES:,} curves.")
+    places = np.empty(len(found), np.int64)
+    for number, code in enumerate(found.tolist()):
+        problem, device = [], []
+        for column, distinct in reversed(parts):
+            code, which = divmod(code, len(distinct))
+            value = distinct[which]
+            if column.kind == "device":
+                device.append(value)
+            elif value:
+                named = column.name.lower() in _NAMES or not _NUMBER.fullmatch(value)
+                problem.append(value if named else f"{column.name} {value}")
+        name = ", ".join([*reversed(problem), *filter(None, [timed_by])])
+        key = (name, ", ".join(reversed(device)))
+        places[number] = rows.names.setdefault(key, len(rows.names))
+    return places[inverse]
+
+
+def _labels(cells: _Cells, place: int) -> pa.Array:
+    """The texts of a column; of Markdown an empty one is the one above it."""
+    text = cells.texts[place]
+    if not cells.filled:
+        return text
+    nulls = pc.if_else(pc.equal(pc.utf8_trim_whitespace(text), ""), None, text)
+    return pc.fill_null(pc.fill_null_forward(nulls), "")
+
+
+def _folded(rows: _Rows) -> tuple[dict[str, pa.Array], list[tuple[str, str]]]:
+    """The rows as columns of `steps`, repeats numbered and folded, and the names of the curves."""
+    sizes, ns = np.concatenate(rows.sizes), np.concatenate(rows.ns)
+    curves = np.concatenate(rows.curves)
+    averaged, spreads = np.concatenate(rows.averaged), np.concatenate(rows.spreads)
+    order = np.lexsort((sizes, curves))
+    sorted_curves, sorted_sizes = curves[order], sizes[order]
+    new = np.flatnonzero(
+        np.diff(sorted_curves, prepend=-1).astype(bool)
+        | np.diff(sorted_sizes, prepend=-1).astype(bool)
+    )
+    counts = np.diff(new, append=len(order))
+    names = list(rows.names)
+    apart = _unlike_curves(ns[order], sorted_curves[new], new, counts)
+    kept, medians, rounds, problem = [], [], [], []
+    for begin, count in zip(new.tolist(), counts.tolist(), strict=True):
+        of_size, curve = order[begin : begin + count], int(sorted_curves[begin])
+        if curve in apart:
+            kept += of_size.tolist()
+            medians += ns[of_size].tolist()
+            rounds += [0] * count
+            problem += [f"{names[curve][0]} #{1 + number}".strip() for number in range(count)]
+            continue
+        for number, block in enumerate(np.array_split(of_size, min(count, BLOCKS))):
+            kept.append(int(block[0]))
+            medians.append(float(ns[block[0]] if len(block) == 1 else np.median(ns[block])))
+            rounds.append(number)
+            problem.append(names[curve][0])
+    at = np.array(kept)
+    as_read = np.argsort(at, kind="stable")
+    at, texts = at[as_read], [problem[place] for place in as_read]
+    has_names = any(texts)
+    devices = [names[curve][1] or None for curve in curves[at]]
+    duration_ns = np.maximum(np.round(np.array(medians)[as_read]), 1).astype(np.int64)
+    columns = {
+        "step": np.arange(len(at)),
+        "batch": sizes[at],
+        "round": np.array(rounds, np.int32)[as_read],
+        "index": np.zeros(len(at), np.int32),
+        "mode": pa.array(["published"] * len(at)),
+        "duration_ns": duration_ns,
+        "profiled": np.zeros(len(at), bool),
+        "problem": pa.array(texts if has_names else [None] * len(at), pa.string()),
+        "device_name": pa.array(devices, pa.string()),
+        "averaged_steps": pa.array(averaged[at], pa.float64(), from_pandas=True).cast(pa.int64()),
+        "relative_spread": pa.array(spreads[at], pa.float64(), from_pandas=True),
     }
-    with RecordingWriter(target or new_recording_path("table"), meta) as writer:
-        columns = [c.name for c in TABLES["steps"].columns]
-        writer.write("steps", {name: [row.get(name) for row in rows] for name in columns})
-    return ImportDocument(str(writer.path), NAME, {"steps": len(rows)}, {})
+    every = [column.name for column in TABLES["steps"].columns]
+    empty = [None] * len(at)
+    return {name: columns.get(name, empty) for name in every}, names
 
 
-def _time_column(source: Path, names: Any) -> str:
-    columns: list[str] = list(names or ())
-    times = [name for name in columns if name in _NS_PER]
-    missing = {"problem", "batch"} - set(columns)
-    if missing or len(times) != 1:
-        lacking = sorted(missing) + ["one of time_ns, time_us, time_ms and time_s"] * (
-            len(times) != 1
-        )
-        raise CurvescopeError(
-            f"{source} needs the columns problem, batch and time_ms in its first line; "
-            f"it lacks {' and '.join(lacking)}."
-        )
-    if unknown := [name for name in columns if name not in _COLUMNS]:
-        raise CurvescopeError(
-            f"{source} has unknown columns: {', '.join(unknown)}. Combine columns that distinguish "
-            "problems into `problem` and remove the rest."
-        )
-    return times[0]
-
-
-def _step(source: Path, line: int, row: dict[str, Any], unit: str) -> dict[str, Any]:
-    if None in row or None in row.values():
-        raise CurvescopeError(
-            f"{source}, line {line}: the number of values differs from the number of columns in "
-            "the first line."
-        )
-    return {
-        "problem": row["problem"],
-        "device_name": row.get("device") or None,
-        "batch": round(_positive(source, line, row, "batch", whole=True)),
-        "duration_ns": max(1, _nanoseconds(source, line, row, unit)),
-        "averaged_steps": round(_positive(source, line, row, "n", whole=True))
-        if row.get("n")
-        else None,
-        "relative_spread": _positive(source, line, row, "spread") if row.get("spread") else None,
-    }
-
-
-def _nanoseconds(source: Path, line: int, row: dict[str, Any], unit: str) -> int:
-    most = LATEST_NS / _NS_PER[unit]
-    return round(_positive(source, line, row, unit, most=most) * _NS_PER[unit])
-
-
-def _positive(
-    source: Path,
-    line: int,
-    row: dict[str, Any],
-    column: str,
-    *,
-    whole: bool = False,
-    most: float = MOST_I32,
-) -> float:
-    try:
-        value = float(row[column])
-    except ValueError:
-        value = float("nan")
-    if not 0 < value <= most or (whole and value != round(value)):
-        raise CurvescopeError(
-            f"{source}, line {line}: {column} is {row[column]!r}; it must be a "
-            f"{'whole ' * whole}number above 0, and at most {most:.3g}."
-        )
-    return value
+def _unlike_curves(ns: Floats, curves: Ints, begins: Ints, counts: Ints) -> set[int]:
+    """The curves of which few rows of one size differ by a third or more, so are no repeats."""
+    several = counts > 1
+    most, least = np.maximum.reduceat(ns, begins), np.minimum.reduceat(ns, begins)
+    unlike = several & (counts <= _FEW) & (most > _ALIKE * least)
+    return set(curves[unlike].tolist())

@@ -47,15 +47,13 @@ def test_the_anomalies_of_a_published_table_are_those_of_the_case(case, tmp_path
     ]
     path = tmp_path / "times.csv"
     path.write_text("\n".join(["problem,batch,time_ms", *rows]) + "\n")
-    main(["import", "--table", str(path), "--noise", "0.02", "-o", str(tmp_path / "run")])
-    capsys.readouterr()
-    assert main(["explain", str(tmp_path / "run"), "--json"]) == 0
+    assert main(["explain", str(path), "--noise", "0.02", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     found = {
-        one["tested"]["label"]
+        f"edge {event['before']}→{event['at']}" if event["kind"] == "edge" else str(event["sizes"])
         for curve in document["series"]
-        for one in curve["findings"]
-        if one["verdict"] == "anomaly"
+        for event in curve["events"]
+        if event["certainty"] == "is"
     }
     assert set(case["finds"]) <= found
     assert case["finds"] or not found

@@ -1,4 +1,4 @@
-"""The detector on tables of published times."""
+"""Tables of published times: which of their curves have an edge, and what their errors are."""
 
 import csv
 from pathlib import Path
@@ -8,18 +8,11 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
+from curvescope.analysis.curve_shapes import claimed
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.decompose.findings import FindingVerdict
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.time_tables import (
-    ASSUMED_NOISE,
-    choose_noise,
-    estimate_noise,
-    find_all,
-    pool,
-    relative_to_last,
-)
-from curvescope.profiling.readers.time_table import import_table
+from curvescope.analysis.time_tables import ASSUMED_NOISE, explain_curves
+from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
 from ..tables import ask_each
@@ -29,12 +22,11 @@ DEEPBENCH = Path(__file__).parents[2] / "benchmarks" / "published" / "deepbench_
 
 
 def found(tmp_path, table, noise=0.05):
-    steps = open_recording(import_table(table, tmp_path / "run").path).frame("steps")
+    steps = open_recording(import_profile(table, tmp_path / "run").path).frame("steps")
     return {
-        (s.problem, s.device_name, f.tested.label)
-        for s in find_all(steps, noise)
-        for f in s.findings
-        if f.verdict == FindingVerdict.ANOMALY
+        (curve.problem, curve.device_name, event.before, event.at)
+        for curve in explain_curves(steps, noise)
+        for event in claimed(curve.events)
     }
 
 
@@ -48,14 +40,14 @@ def test_vgg_conv3_1_backward_data_is_flagged_with_cudnn_5_only(tmp_path):
         ]
         csv.writer(file).writerows([("problem", "device", "batch", "time_ms"), *rows])
     problem = "bwd_data 56x56 128>256 3x3 pad 1,1 stride 1,1"
-    flagged = {device for name, device, label in found(tmp_path, table) if name == problem}
+    flagged = {device for name, device, *_ in found(tmp_path, table) if name == problem}
     assert flagged == {"Titan X (Maxwell)", "Tesla M40", "Titan X (Pascal)"}
 
 
 def test_alexnet_on_k40m_is_flagged_in_paddle_from_256_to_512_and_not_in_tensorflow(tmp_path):
     flagged = found(tmp_path, PUBLISHED / "k40m_training.csv")
-    alexnet = {(p, label) for p, _, label in flagged if "AlexNet" in p and "excess" in label}
-    assert alexnet == {("AlexNet-227, PaddlePaddle", "excess 256→512")}
+    alexnet = {(problem, *sizes) for problem, _, *sizes in flagged if "AlexNet" in problem}
+    assert alexnet == {("AlexNet-227, PaddlePaddle", 256, 512)}
 
 
 def steps(rows):
@@ -85,14 +77,36 @@ def test_repeated_rows_overrule_the_stated_error():
     assert cost_curve(steps(rows), noise=0.5).errors_ms is None
 
 
+def test_repeats_and_a_published_spread_are_the_error_of_a_time_before_a_stated_one():
+    (repeated,) = explain_curves(
+        steps(
+            [(b, r, 100 * b * (1 + 0.02 * (r - 2)), None, None) for b in (1, 2) for r in range(5)]
+        )
+    )
+    # standard deviation 0.0316, of the median of five over its root
+    assert repeated.noise == pytest.approx(1.25 * 0.0316 / 5**0.5, rel=0.01)
+    assert repeated.noise_origin == "repeats"
+    (published,) = explain_curves(steps([(1, 0, 100, 100, 0.2), (2, 0, 230, 100, 0.2)]), 0.5)
+    assert (published.noise, published.noise_origin) == (pytest.approx(0.02), "published")
+
+
+def test_a_short_curve_has_an_assumed_error_and_a_stated_one_wins():
+    short = steps([(1, 0, 100, None, None), (2, 0, 233, None, None)])
+    (assumed,), (stated,) = explain_curves(short), explain_curves(short, 0.03)
+    assert (assumed.noise, assumed.noise_origin) == (ASSUMED_NOISE, "assumed")
+    assert (stated.noise, stated.noise_origin) == (0.03, "stated")
+    assert [event.certainty for event in claimed(assumed.events)] == ["may be"]
+    assert [event.certainty for event in claimed(stated.events)] == ["is"]
+
+
 def test_the_whole_table_is_one_family():
-    """One excess of p = 0.04 alone is an anomaly; among 20 such curves none is."""
+    """One excess of p = 0.04 alone is an edge; among 20 such curves none is."""
     one = steps([(1, 0, 100, None, None), (2, 0, 233, None, None)])
-    (alone,) = find_all(one, 0.05)
-    assert alone.findings[0].verdict == FindingVerdict.ANOMALY
-    many = pd.concat([one.assign(problem=str(i)) for i in range(20)])
-    verdicts = {f.verdict for s in find_all(many, 0.05) for f in s.findings}
-    assert verdicts == {FindingVerdict.NOT_SIGNIFICANT}
+    assert claimed(explain_curves(one, 0.05)[0].events)
+    many = pd.concat([one.assign(problem=str(number)) for number in range(20)])
+    curves = explain_curves(many, 0.05)
+    assert len(curves) == 20
+    assert not [event for curve in curves for event in claimed(curve.events)]
 
 
 def smooth_table(noise, curves=24, kink=None):
@@ -107,82 +121,23 @@ def smooth_table(noise, curves=24, kink=None):
             time = fixed + slope * batch
             if kink is not None and number < 10:
                 time = kink(time, batch)
-            rows.append(
-                (
-                    f"network {number % 2}",
-                    f"card {number}",
-                    batch,
-                    time * np.exp(generator.normal(0, noise)),
-                )
-            )
+            time *= np.exp(generator.normal(0, noise))
+            rows.append((f"network {number % 2}", f"card {number}", batch, time))
     frame = pd.DataFrame(rows, columns=["problem", "device_name", "batch", "ms"])
     frame = frame.assign(duration_ns=(frame.ms * 1e6).round().astype(int), round=0, profiled=False)
     return frame.assign(averaged_steps=None, relative_spread=None)
 
 
 @ask_each("noise", [0.01, 0.02, 0.05])
-def test_a_table_shows_its_own_noise(noise):
-    assert estimate_noise(smooth_table(noise, curves=100)) == pytest.approx(noise, rel=0.35)
+def test_nothing_is_found_in_smooth_curves_and_their_noise_is_found(noise):
+    curves = explain_curves(smooth_table(noise))
+    assert not [event for curve in curves for event in claimed(curve.events)]
+    assert np.median([curve.noise for curve in curves]) == pytest.approx(noise, abs=0.015)
 
 
-def test_kinks_do_not_count_as_noise():
-    kinked = smooth_table(
-        0.01, curves=20, kink=lambda time, batch: time * (1.4 if batch >= 32 else 1)
-    )  # ten of twenty
-    assert estimate_noise(kinked) < 0.02
-
-
-def test_a_short_table_has_an_assumed_noise_and_a_stated_one_wins():
-    short = smooth_table(0.01, curves=1)
-    assert choose_noise(short, None) == (ASSUMED_NOISE, "assumed")
-    assert choose_noise(smooth_table(0.01), 0.03) == (0.03, "stated")
-
-
-@ask_each("noise", [0.01, 0.05])
-def test_nothing_is_found_in_smooth_curves(noise):
-    table = smooth_table(noise)
-    listed = find_all(table, estimate_noise(table))
-    assert not [f for one in listed for f in one.findings if f.verdict == FindingVerdict.ANOMALY]
-
-
-def test_every_kink_over_15_percent_that_no_fixed_cost_can_make_is_found():
-    table = smooth_table(0.01, kink=lambda time, batch: time * (1.4 if batch >= 128 else 1))
-    kinks = [
-        finding
-        for one in find_all(table, estimate_noise(table))
-        for finding in one.findings
-        if relative_to_last(one.curve, finding) * (1 if finding.tested.kind == "excess" else -1)
-        > 0.15
-    ]
-    assert len(kinks) >= 15
-    assert {finding.verdict for finding in kinks} == {FindingVerdict.ANOMALY}
-
-
-def test_the_corner_of_host_and_device_is_named_and_no_anomaly():
-    table = smooth_table(0.002, kink=lambda _, batch: max(10.0, 0.5 * batch))
-    cornered = [one for one in find_all(table, 0.005) if int(one.device_name.split()[1]) < 10]
-    verdicts = {
-        f.verdict
-        for one in cornered
-        for f in one.findings
-        if f.tested.label in ("bend at 16", "bend at 32")
-    }
-    assert verdicts == {FindingVerdict.CORNER}  # the corner is at 20
-    assert not [f for one in cornered for f in one.findings if f.verdict == FindingVerdict.ANOMALY]
-
-
-def test_a_bend_that_all_curves_of_a_problem_share_is_found_although_none_shows_it_alone():
-    table = smooth_table(0.02)
-    shared = table.problem.eq("network 1") & table.batch.eq(64)
-    table.loc[shared, "duration_ns"] = (table.loc[shared, "duration_ns"] * 1.05).astype(int)
-    listed = find_all(table, 0.02)
-    alone = {
-        f.tested.label
-        for one in listed
-        for f in one.findings
-        if f.verdict == FindingVerdict.ANOMALY
-    }
-    found = [(one.name, one.label) for one in pool(listed) if one.verdict == FindingVerdict.ANOMALY]
-    assert "bend at 64" not in alone
-    assert ("network 1", "bend at 64") in found
-    assert {name for name, _ in found} == {"network 1"}
+def test_a_slow_half_is_found_where_no_smooth_work_explains_it():
+    table = smooth_table(0.01, kink=lambda time, batch: time * (1.6 if batch >= 64 else 1))
+    curves = explain_curves(table)
+    with_edge = {curve.device_name for curve in curves if claimed(curve.events)}
+    assert with_edge <= {f"card {number}" for number in range(10)}
+    assert len(with_edge) >= 7

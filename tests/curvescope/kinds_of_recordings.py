@@ -133,7 +133,7 @@ def _model(path: Path, command: Command) -> None:
 
 def _import_table(path: Path, command: Command) -> None:
     (path.parent / "times.csv").write_text(TABLE)
-    command("import", "--table", "times.csv", "-o", path, cwd=path.parent, code=0)
+    command("import", "times.csv", "-o", path, cwd=path.parent, code=0)
 
 
 def _import_sweep(path: Path, command: Command) -> None:

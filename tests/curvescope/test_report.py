@@ -175,9 +175,7 @@ def test_what_has_no_steps_is_refused_and_a_table_of_times_with_what_reads_it(tm
     write_planted(tmp_path / "empty", keep=lambda steps: steps.iloc[:0])
     assert "has no step" in refusal_of("report", tmp_path / "empty", "-o", tmp_path / "r.html")
     (tmp_path / "times.csv").write_text("problem,batch,time_ms\na,1,2\nb,1,3\n")
-    assert (
-        main(["import", "--table", str(tmp_path / "times.csv"), "-o", str(tmp_path / "table")]) == 0
-    )
+    assert main(["import", str(tmp_path / "times.csv"), "-o", str(tmp_path / "table")]) == 0
     assert "curvescope explain" in refusal_of(
         "report", tmp_path / "table", "-o", tmp_path / "r.html"
     )

@@ -183,6 +183,11 @@ SEEDS = {
     "curvescope_json": lambda: [_written(_exported)],
     "memory_snapshot": lambda: [pickle.dumps(snapshot())],
     "xspace_pb": lambda: [_first_of_lines("tl_jax08_attention.xplane.pb", 4)],
+    "time_table": lambda: [
+        b"problem,batch,time_ms\na,1,2\na,2,3\nb,4,5 ms\n",
+        b"> | M | main (us) | tok/s |\n> |---|---|---|\n> | 8 | 24.5 | 3 |\n> | 9 | OOM | 4 |\n",
+        json.dumps({"batch": [1, 2], "ms": [2.0, 3.0]}).encode(),
+    ],
     "pytorch_json": lambda: [first_events("hta_alexnet_trace.json.gz", 30), trace_of(PLANTED)],
 }
 seeds = cache(lambda reader: SEEDS[reader]())

@@ -61,8 +61,8 @@ def test_the_fall_from_one_token_to_two_is_an_anomaly_and_the_command_names_the_
     document = json.loads(capsys.readouterr().out)
     assert document["recording"] == str(path)
     (curve,) = document["series"]
-    found = {one["tested"]["label"] for one in curve["findings"] if one["verdict"] == "anomaly"}
-    assert "excess 1→2" in found
+    found = [(one["before"], one["at"]) for one in curve["events"] if one["certainty"] == "is"]
+    assert found == [(1, 2)]
     path.write_text(EXPERTS + bench(("pp1", 90), ("pp2", 91)).replace("30B", "8B"))
     assert main(["explain", str(path)]) == 0
     assert f"curvescope explain {path} --problem" in capsys.readouterr().out

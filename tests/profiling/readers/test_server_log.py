@@ -264,14 +264,17 @@ def test_rates_of_running_requests_of_llama_cpp_are_steps_of_as_many_as_run(tmp_
         ('queue_time="62µs" time_per_token="24ms": text_generation_router::server', "fixed number"),
         ('I1218 libtensorrtllm.cc:1205] {"Iteration Counter":0}', "Triton's backend"),
         ("NVIDIA GenAI-Perf | LLM Metrics", "profile_export_genai_perf.json of each concurrency"),
-        ("token throughput (completion token): 2353.993 token/s", "LMDeploy.*import --table"),
+        (
+            "token throughput (completion token): 2353.993 token/s",
+            "LMDeploy.*curvescope explain FILE",
+        ),
         ("llama_print_timings:        eval time =  3194.22 ms /   783 runs", "llama-bench -p 1"),
         ("llama_perf_context_print:        eval time = 3194.22 ms", "llama-bench -p 1"),
         (
             "INFO 09-10 23:26:12 [api_server.py:1805] vLLM API server version 0.10.1.1",
             "without `--disable-log-stats`",
         ),
-        ("| Number of concurrency             | 20 |", "EvalScope.*problem, batch, time_ms"),
+        ("| Number of concurrency             | 20 |", "EvalScope.*concurrency, TPOT"),
         ("| Benchmark | Strategy  | Start    |\n| Strategy  |", "benchmarks.json"),
     ],
 )

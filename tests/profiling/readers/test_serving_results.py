@@ -226,8 +226,8 @@ def test_a_bend_of_the_runs_of_a_sweep_is_found(tmp_path, document_of):
     path.write_text(json.dumps(sweep()))
     document = document_of("explain", path)
     (curve,) = [one for one in document["series"] if one["problem"].startswith("time per output")]
-    found = {one["tested"]["label"] for one in curve["findings"] if one["verdict"] == "anomaly"}
-    assert "excess 16→32" in found
+    found = [(one["before"], one["at"]) for one in curve["events"] if one["certainty"] == "is"]
+    assert found == [(16, 32)]
 
 
 def test_files_of_one_result_each_make_one_curve(tmp_path, text_of):

@@ -1,18 +1,48 @@
-"""Tables of published times: what is read, and what is refused with its line."""
+"""Tables of times: what is read of the ways that people write them, and what is refused."""
 
+import json
 import os
 
+import numpy as np
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.readers.time_table import import_table
+from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
+from ...tables import ask_each
 
-def imported(tmp_path, text, **options):
-    source = tmp_path / "times.csv"
-    source.write_text(text)
-    return open_recording(import_table(source, tmp_path / "run", **options).path)
+ISSUE = """### What happens
+
+On this card 9 rows are slow:
+
+> | **M** | main (us) | `this PR` (us) | speedup |
+> |---:|---:|---:|---|
+> | 8 | 24.5 | 24.1 | 1.02x |
+> | 9 | 1,038.0 | **24.6** | 42x |
+> | 16 | 40.1 | OOM | |
+
+Each is the median of 20.
+"""
+
+
+def imported(tmp_path, text, name="times.txt"):
+    source = tmp_path / name
+    source.write_text(text, encoding="utf-8")
+    return open_recording(import_profile(source, tmp_path / "run").path)
+
+
+def curves(recording):
+    """Times in µs by size, of each curve by its name and device."""
+    found = {}
+    for row in recording.frame("steps").itertuples():
+        names = [name for name in (row.problem, row.device_name) if isinstance(name, str)]
+        times = found.setdefault(" on ".join(names), {})
+        times.setdefault(row.batch, []).append(row.duration_ns / 1e3)
+    return {
+        name: {size: us[0] if len(us) == 1 else us for size, us in times.items()}
+        for name, times in found.items()
+    }
 
 
 def test_rows_become_steps_with_their_problem_device_and_number_of_runs(tmp_path):
@@ -20,7 +50,6 @@ def test_rows_become_steps_with_their_problem_device_and_number_of_runs(tmp_path
         tmp_path,
         "problem,device,batch,time_us,n,spread\n"
         '"conv, 3x3",K40,8,1500,100,0.02\n"conv, 3x3",K40,8,1501,,\nfc,,1,2.5,,\n',
-        noise=0.1,
     )
     steps = recording.frame("steps")
     assert steps["problem"].tolist() == ["conv, 3x3", "conv, 3x3", "fc"]
@@ -29,23 +58,106 @@ def test_rows_become_steps_with_their_problem_device_and_number_of_runs(tmp_path
     assert steps["averaged_steps"].isna().tolist() == [False, True, True]
     assert steps["relative_spread"].iloc[0] == 0.02
     assert steps["device_name"].isna().tolist() == [False, False, True]
-    assert recording.meta["noise"] == 0.1
+
+
+def test_a_markdown_table_of_an_issue_is_two_curves_without_the_speedup(tmp_path):
+    recording = imported(tmp_path, ISSUE)
+    assert curves(recording) == {
+        "main (us)": {8: 24.5, 9: 1038.0, 16: 40.1},
+        "this PR (us)": {8: 24.1, 9: 24.6},
+    }
+    assert recording.meta["axis"]["name"] == "m"
+    assert recording.meta["lost"]["rows_unreadable"]["count"] == 1
+
+
+@ask_each(
+    "text",
+    [
+        "batch,ms\n1,2\n2,3\n4,5\n",
+        "batch\tlatency_us\n1\t2000\n2\t3000\n4\t5000\n",
+        "bs;time (ms)\n1;2\n2;3\n4;5\n",
+        "batch size   step time (s)\n1   0.002\n2   0.003\n4   0.005\n",
+        "batch ms\n1 2\n2 3\n4 5\n",
+        "# of one card\nbatch_size,samples/s\n1,500\n2,666.66667\n4,800\n",
+        "batch | images/s\n--|--\n1|500\n2|666.66667\n4|800\n",
+        "bs  ms/image\n1  2\n2  1.5\n4  1.25\n",
+        "batch  it/s\n1  500\n2  333.33333\n4  200\n",
+        "| batch | time |\n|---|---|\n| 1 | 2 ms |\n| 2 | 3.0 ms |\n| 4 | 5000 µs |\n",
+        "| | bs=1 | bs=2 | bs=4 |\n|--|--|--|--|\n| latency | 2 ms | 3 ms | 5 ms |\n",
+        "┃ batch ┃ ms ┃\n┡━━━━━━━╇━━━━┩\n│ 1 │ 2 │\n│ 2 │ 3 │\n│ 4 │ 5 │\n└───────┴────┘\n",
+        json.dumps([{"batch": size, "ms": ms} for size, ms in ((1, 2), (2, 3), (4, 5))]),
+        json.dumps({"batch_size": [1, 2, 4], "time_ms": [2.0, 3.0, 5.0]}),
+        json.dumps({"rows": [{"bs": size, "ms": ms} for size, ms in ((1, 2), (2, 3), (4, 5))]}),
+    ],
+)
+def test_the_same_curve_in_every_form(text, tmp_path_factory):
+    (times,) = curves(imported(tmp_path_factory.mktemp("form"), text)).values()
+    assert times == pytest.approx({1: 2000, 2: 3000, 4: 5000})
+
+
+def test_a_servers_table_is_its_time_per_token_and_not_to_the_first(tmp_path):
+    text = (
+        "| Config | Conc | Tput (tok/s) | TTFT (ms) | TPOT (ms) | p99 TPOT (ms) |\n"
+        "|--|--|--|--|--|--|\n"
+        "| **1k/8k** | 4 | 150 | 90 | 3.68 | 9 |\n| | 8 | 273 | 95 | 4.00 | 9 |\n"
+        "| **8k/1k** | 4 | 140 | 99 | 3.95 | 9 |\n| | 8 | 240 | 99 | 4.59 | 9 |\n"
+    )
+    recording = imported(tmp_path, text)
+    assert curves(recording) == {"1k/8k": {4: 3680, 8: 4000}, "8k/1k": {4: 3950, 8: 4590}}
+    assert recording.meta["axis"]["name"] == "concurrency"
+
+
+def test_a_rate_of_flops_is_the_time_of_its_shape_and_the_others_tell_curves_apart(tmp_path):
+    text = "m,n,k,TFLOP/s\n" + "".join(
+        f"{m},{n},1024,{2e-12 * m * n * 1024 / 1e-5}\n" for n in (512, 2048) for m in (1, 2, 4)
+    )
+    assert curves(imported(tmp_path, text)) == {
+        f"n {n}, k 1024": {1: 10, 2: 10, 4: 10} for n in (512, 2048)
+    }
+
+
+def test_a_spread_behind_a_time_is_its_standard_deviation(tmp_path):
+    steps = imported(tmp_path, "batch,ms\n1,10 ± 1\n2,20 ± 1\n").frame("steps")
+    assert steps["relative_spread"].tolist() == [0.1, 0.05]
+
+
+def test_rows_that_differ_by_a_third_are_curves_of_their_own_and_others_repeats(tmp_path):
+    text = "batch,ms\n1,10\n2,12\n1,15\n2,18\n"
+    assert curves(imported(tmp_path, text)) == {
+        "#1": {1: 10_000, 2: 12_000},
+        "#2": {1: 15_000, 2: 18_000},
+    }
+    (tmp_path / "again").mkdir()
+    repeats = imported(tmp_path / "again", text.replace("15", "11").replace("18", "13"))
+    assert curves(repeats) == {"": {1: [10_000, 11_000], 2: [12_000, 13_000]}}
+
+
+def test_many_repeats_become_the_medians_of_blocks(tmp_path):
+    """A megabyte is read in pieces; block medians keep the median and the drift of the repeats."""
+    random = np.random.default_rng(3)
+    sizes = random.permutation(np.repeat([1, 2, 4, 8], 40_000))
+    ms = (5.0 + sizes) * (1 + 0.1 * random.random(len(sizes)))
+    text = "batch,ms\n" + "".join(f"{a},{b:.4f}\n" for a, b in zip(sizes, ms, strict=True))
+    assert len(text) > 1 << 20
+    steps = imported(tmp_path, text).frame("steps")
+    assert steps.groupby("batch").size().tolist() == [32] * 4
+    medians = steps.groupby("batch").duration_ns.median() / 1e6
+    assert medians.to_numpy() == pytest.approx(1.05 * np.array([6.0, 7.0, 9.0, 13.0]), rel=0.005)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "lacks batch and problem"),
-        ("problem,batch,time\na,1,2\n", "lacks one of time_ns"),
-        ("problem,batch,time_ms,time_s\na,1,2,3\n", "lacks one of time_ns"),
-        ("problem,batch,time_ms,gpu\na,1,2,x\n", "unknown columns: gpu"),
-        ("problem,batch,time_ms\n", "has no rows"),
+        ("", "is empty"),
+        ("rows,foo\n1,2\n", "with the columns rows, foo. It lacks a time or rate with its unit"),
+        ("problem,batch,time\na,1,2\n", "the columns problem, batch, time. It lacks a time"),
+        ("card,ms\nK40,2\n", r"the columns card, ms. It lacks a size \(batch, concurrency"),
+        (json.dumps({"foo": [1, 2], "ms": [2, 3]}), "the columns foo, ms. It lacks a size"),
         ("problem,batch,time_ms\na,1,2\na,2\n", "line 3: the number of values"),
         ("problem,batch,time_ms\na,1.5,2\n", "line 2: batch is '1.5'; it must be a whole number"),
         ("problem,batch,time_ms\na,1,-2\n", "line 2: time_ms is '-2'"),
-        ("problem,batch,time_ms\na,1,nan\n", "line 2: time_ms is 'nan'"),
-        ("problem,batch,time_ms\na,1,inf\n", "line 2: time_ms is 'inf'"),
-        ('problem,batch,time_ms\n"a,1,2\n', "not CSV"),
+        ("problem,batch,time_ms\na,1,2\na,2,inf\n", "line 3: time_ms is 'inf'"),
+        ("batch,ms\n1,OOM\n2,-\n", "has no rows"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_reason(tmp_path, text, message):
@@ -56,5 +168,5 @@ def test_what_cannot_be_read_is_refused_with_its_reason(tmp_path, text, message)
 
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
     os.mkfifo(tmp_path / "times.csv")
-    with pytest.raises(CurvescopeError, match=r"times\.csv is no regular file"):
-        import_table(tmp_path / "times.csv", tmp_path / "r")
+    with pytest.raises(CurvescopeError, match=r"times\.csv"):
+        import_profile(tmp_path / "times.csv", tmp_path / "r")

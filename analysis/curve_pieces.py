@@ -1,0 +1,385 @@
+"""Fits a cost curve of single times by smooth pieces, with jumps between them.
+
+A piece is a time that does not fall with more work: constant, on a line, as the root or the square
+of the size, or on two lines that meet. How many pieces there are, and where they begin, is an exact
+search over all places (dynamic programming) for the least of: squared relative errors over the
+noise, and a price for every number that was fitted. The noise is found in the same search, so jumps
+are no part of it; it leans on `USUAL_NOISE` where a curve is short.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .decompose.statistics import Floats, Ints
+
+USUAL_NOISE = 0.03  # published benchmarks vary by 1 to 5 % between runs
+# printed times are rounded, and no table states the difference between two runs of one card
+LEAST_NOISE = 0.005
+WEIGHT = 3.0  # of the usual noise, in times
+_NOISES = np.geomspace(LEAST_NOISE, 0.4, 24)
+_WIDTH = 0.2  # how much a fitted number may change a time, as a share of it
+# of a jump where the noise is found with it, and of its place times the logarithm of the number of
+# sizes: chosen by simulation, see benchmarks/curve_shapes.py
+_PRICE_OF_JUMP = 5.0
+_MANY = 30  # sizes from which on chance has as many places as it needs
+_PRICE_OF_PLACE = 2.0
+_LEAST_STAIRS = 3  # edges, and on average sizes of each
+_LEAST_OF_STAIR = 2
+_USUAL_RANGE = math.log(2.5)  # of the logarithm of the noise around the usual one
+_MOST_PLACES = 64  # at which a piece may begin
+_POWERS = (1.0, 0.5, 2.0)
+_BENT = -1.0  # power that stands for two lines that meet
+_COSTS = {0.0: 1, 1.0: 2, 0.5: 2, 2.0: 2, _BENT: 4}  # fitted numbers
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Neighbouring sizes on one smooth line."""
+
+    first: int  # place of its first size
+    last: int  # place of its last size
+    power: float  # of the size; 0 for a constant, -1 for two lines
+    knot: float | None  # size at which two lines meet
+    coefficients: Floats
+    covariance: Floats  # of the coefficients, for a relative error of 1
+
+    @property
+    def count(self) -> int:
+        """The number of its sizes."""
+        return self.last - self.first + 1
+
+    def row(self, size: float) -> Floats:
+        """What the coefficients are multiplied by for the time at a size."""
+        return np.asarray(self.rows(np.array([size]))[0])
+
+    def times(self, sizes: Floats) -> Floats:
+        """The times at several sizes."""
+        return np.asarray(self.rows(sizes) @ self.coefficients)
+
+    def rows(self, sizes: Floats) -> Floats:
+        """What the coefficients are multiplied by for the times at several sizes."""
+        return _basis(np.asarray(sizes, np.float64), self.power, self.knot)
+
+    def slope_row(self, size: float, *, before: bool) -> Floats:
+        """What they are multiplied by for the slope at a size, on one side of it."""
+        step = 1e-6 * size
+        near = size - step if before else size + step
+        return (self.row(near) - self.row(size)) / (near - size)
+
+    def at(self, size: float) -> float:
+        """The time at a size."""
+        return float(self.row(size) @ self.coefficients)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A curve in pieces."""
+
+    sizes: Floats
+    times: Floats
+    pieces: tuple[Piece, ...]
+    noise: float  # relative error of a time without an error of its own; 1 with stated errors
+    degrees: float  # of freedom of the noise; infinite where it was stated
+    smooth_noise: float  # what a single piece would take for noise
+    errors: Floats  # relative error of every time
+
+
+def fit_pieces(
+    sizes: Sequence[float] | Floats, times: Sequence[float] | Floats, errors: Floats | None = None
+) -> Fit:
+    """The pieces of a curve; sizes increase, and `errors` are relative, where they are known."""
+    x, y = np.asarray(sizes, np.float64), np.asarray(times, np.float64)
+    relative = np.ones(len(x)) if errors is None else np.maximum(errors, LEAST_NOISE)
+    weights = 1 / (_scale(y) * relative) ** 2
+    places = _places(x, y)
+    squares = _squares(x, y, weights, places)
+    known = None if errors is None else float(np.median(relative))
+    stairs = _staircases(x, places)
+    place_price = _PRICE_OF_PLACE * math.log(max(len(x), 3))
+    if known is None:
+        place_price += _PRICE_OF_JUMP * min(1.0, len(x) / _MANY) ** 2
+    searched = []
+    for noise in _NOISES if known is None else (known,):
+        price, scale = _price(noise, len(x)), noise if known is None else 1.0
+        every = np.stack([squares[kind] / scale**2 + price * _COSTS[kind] for kind in _COSTS])
+        costs = every.min(axis=0)
+        lean = _lean(noise, len(x)) if known is None else 0.0
+        found = [_search(costs, place_price)]
+        found += [(_sum(costs, cuts) + place_price, cuts) for cuts in stairs]
+        cost, cuts = min(found, key=lambda one: one[0])
+        searched.append((cost + lean, cuts, every))
+    _, cuts, every = min(searched, key=lambda one: one[0])
+    edges, kinds = [*places.tolist(), len(x)], list(_COSTS)
+    of_pieces = [
+        (edges[begin], edges[end], kinds[int(every[:, begin, end - 1].argmin())])
+        for begin, end in itertools.pairwise(cuts)
+    ]
+    pieces = tuple(_piece(x, y, weights, *one) for one in of_pieces)
+    noise, degrees = (1.0, math.inf) if errors is not None else _noise(x, y, weights, pieces)
+    whole = min(float(rest[0, -1]) for rest in squares.values())
+    smooth_noise = math.sqrt(max(whole, 0.0) / max(len(x) - 2, 1))
+    return Fit(x, y, pieces, noise, degrees, smooth_noise, relative * noise)
+
+
+def _scale(y: Floats) -> Floats:
+    """The times that errors are shares of: a low one by chance weighs no more than others."""
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(y, 2, mode="edge"), 5)
+    return np.asarray(np.maximum(y, np.median(around, axis=1)))
+
+
+def _price(noise: float, count: int) -> float:
+    """What a fitted number costs: the less noise, the more any number could have been."""
+    return math.log(max(count, 3)) + max(0.0, 2 * math.log(_WIDTH / noise))
+
+
+def fit_sizes_alone(
+    sizes: Sequence[float] | Floats, times: Sequence[float] | Floats, errors: Floats
+) -> Fit:
+    """A curve of too few sizes for a line: each size is a piece."""
+    x, y = np.asarray(sizes, np.float64), np.asarray(times, np.float64)
+    weights = 1 / (y * errors) ** 2
+    pieces = tuple(_piece(x, y, weights, place, place + 1, 0.0) for place in range(len(x)))
+    return Fit(x, y, pieces, 1.0, math.inf, 0.0, errors)
+
+
+def _noise(x: Floats, y: Floats, weights: Floats, pieces: Sequence[Piece]) -> tuple[float, float]:
+    """The relative error of a time, and its degrees of freedom."""
+    rest = 0.0
+    for piece in pieces:
+        of_piece = slice(piece.first, piece.last + 1)
+        matrix = _basis(x[of_piece], piece.power, piece.knot)
+        rest += float(weights[of_piece] @ (y[of_piece] - matrix @ piece.coefficients) ** 2)
+    fitted = (
+        len(pieces)
+        - 1
+        + sum(len(piece.coefficients) + (piece.knot is not None) for piece in pieces)
+    )
+    degrees = max(len(x) - fitted, 0) + WEIGHT
+    return max(math.sqrt((rest + WEIGHT * USUAL_NOISE**2) / degrees), LEAST_NOISE), degrees
+
+
+def _lean(noise: float, count: int) -> float:
+    """What a noise costs beside the squares: its own likelihood, and that it is the usual one."""
+    return 2 * count * math.log(noise) + (math.log(noise / USUAL_NOISE) / _USUAL_RANGE) ** 2
+
+
+def _basis(x: Floats, power: float, knot: float | None) -> Floats:
+    """Columns that a piece adds up."""
+    one = np.ones(len(x))
+    if knot is not None:
+        if power == 0.0:  # a constant, then a line
+            return np.column_stack([one, np.maximum(x - knot, 0)])
+        if power == 0.5:  # a line, then a constant
+            return np.column_stack([one, np.minimum(x, knot)])
+        return np.column_stack([one, x, np.maximum(x - knot, 0)])
+    return one[:, None] if power == 0.0 else np.column_stack([one, np.asarray(x**power)])
+
+
+def _places(x: Floats, y: Floats) -> Ints:
+    """Where a piece may begin: everywhere, or where the time per size changes most, in order."""
+    if len(x) <= _MOST_PLACES:
+        return np.arange(len(x))
+    logs = np.diff(np.log(y)) - np.median(np.diff(np.log(y)))
+    largest = 1 + np.argsort(-np.abs(logs))[: _MOST_PLACES - 1]
+    return np.unique(np.concatenate([[0], largest, np.minimum(largest + 1, len(x) - 1)]))
+
+
+def _squares(x: Floats, y: Floats, weights: Floats, places: Ints) -> dict[float, Floats]:
+    """The weighted squares that a piece of each kind leaves, from one place to before another.
+
+    Row: where it begins; column: the place after it. Impossible ones are infinite.
+    """
+    edges = np.append(places, len(x))
+    begin, end = edges[:-1, None], edges[None, 1:]
+    possible = begin < end
+
+    def total(values: Floats) -> Floats:
+        sums = np.concatenate([[0.0], np.cumsum(weights * values)])
+        return np.asarray(sums[end] - sums[begin])
+
+    one, scaled = total(np.ones(len(x))), x / x[-1]
+    of_y, of_yy = total(y), total(y * y)
+    counts = end - begin
+    least = 1e-12 * np.maximum(of_yy, 1e-300)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        constant = np.where(possible, of_yy - of_y**2 / one, np.inf)
+        left = {0.0: np.maximum(constant, least)}
+        for power in _POWERS:
+            column = scaled**power
+            of_x, of_xx, of_xy = total(column), total(column**2), total(column * y)
+            slope = (one * of_xy - of_x * of_y) / (one * of_xx - of_x**2)
+            gain = slope * (of_xy - of_x * of_y / one)
+            fits = possible & (slope > 0) & (counts > (1 if power == 1.0 else 2))
+            left[power] = np.where(fits, np.maximum(constant - gain, least), constant)
+    left[_BENT] = _bent(scaled, y, weights, edges, left[1.0])
+    return left
+
+
+def _bent(x: Floats, y: Floats, weights: Floats, edges: Ints, straight: Floats) -> Floats:
+    """The squares that two lines leave that meet at one of the places between.
+
+    Sums of columns from one place to another are differences of sums from the beginning, so each
+    piece with each knot is one small system.
+    """
+    powers = {"1": np.ones(len(x)), "x": x, "xx": x * x, "y": y, "xy": x * y}
+    sums = {
+        name: np.concatenate([[0.0], np.cumsum(weights * column)])[edges]
+        for name, column in powers.items()
+    }
+    best = straight.copy()
+    last = len(edges) - 1
+    for begin in range(last - 1):
+        ends = np.arange(begin + 2, last + 1)[None, :]
+        knots = np.arange(begin + 1, last)[:, None]
+        whole = {name: column[ends] - column[begin] for name, column in sums.items()}
+        behind = {name: column[ends] - column[knots] for name, column in sums.items()}
+        at = x[edges[knots]]
+        of_h = behind["x"] - at * behind["1"]
+        of_xh = behind["xx"] - at * behind["x"]
+        of_hh = of_xh - at * of_h
+        of_hy = behind["xy"] - at * behind["y"]
+        one, of_x, of_y = whole["1"], whole["x"], whole["y"]
+        xx, hh = whole["xx"] - of_x**2 / one, of_hh - of_h**2 / one
+        xh = of_xh - of_x * of_h / one
+        xy, hy = whole["xy"] - of_x * of_y / one, of_hy - of_h * of_y / one
+        possible = (knots < ends - 1) & (edges[ends] - edges[begin] > 3)
+        gain = np.where(possible, _bent_gain(xx, xh, hh, xy, hy), 0.0).max(axis=0)
+        constant_rest = _constant_rest(weights, y, edges, begin)[1:]
+        place = slice(begin + 1, last)
+        best[begin, place] = np.minimum(best[begin, place], np.maximum(constant_rest - gain, 0.0))
+    return best
+
+
+def _constant_rest(weights: Floats, y: Floats, edges: Ints, begin: int) -> Floats:
+    """The squares that a constant leaves from one place to before each later one."""
+    one, of_y, of_yy = (
+        np.concatenate([[0.0], np.cumsum(weights * column)])[edges]
+        for column in (np.ones(len(y)), y, y * y)
+    )
+    after = slice(begin + 1, None)
+    square = (of_y[after] - of_y[begin]) ** 2 / (one[after] - one[begin])
+    return np.asarray(of_yy[after] - of_yy[begin] - square)
+
+
+def _bent_gain(xx: Floats, xh: Floats, hh: Floats, xy: Floats, hy: Floats) -> Floats:
+    """By how much two lines that meet and do not fall lessen the squares, from centred sums."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        determinant = xx * hh - xh**2
+        slope, bend = (hh * xy - xh * hy) / determinant, (xx * hy - xh * xy) / determinant
+        rises = (slope >= 0) & (slope + bend >= 0) & (determinant > 1e-12 * xx * hh)
+        both = np.where(rises, slope * xy + bend * hy, 0.0)
+        knee = np.where(hy > 0, hy**2 / hh, 0.0)
+        level = np.where(xy > hy, (xy - hy) ** 2 / (xx - 2 * xh + hh), 0.0)
+    return np.nan_to_num(np.maximum(both, np.maximum(knee, level)), posinf=0.0)
+
+
+def _best_knot(x: Floats, y: Floats, weights: Floats) -> tuple[float, float, float]:
+    """The least squares of two lines that meet and do not fall, the knot, and their kind."""
+    inner = x[1:-1]
+    if len(inner) > _MOST_PLACES:
+        inner = inner[np.linspace(0, len(inner) - 1, _MOST_PLACES).astype(int)]
+    root = np.sqrt(weights)
+    behind = np.maximum(x[None, :] - inner[:, None], 0.0)
+    below = np.minimum(x[None, :], inner[:, None])
+    one, target = root, root * y
+    best = (math.inf, float(inner[0]), 1.0)
+    whole = np.stack(
+        [
+            np.broadcast_to(one, behind.shape),
+            np.broadcast_to(root * x, behind.shape),
+            root * behind,
+        ],
+        2,
+    )
+    left, coefficients = _least_squares(whole, target)
+    falls = (coefficients[:, 1] < 0) | (coefficients[:, 1] + coefficients[:, 2] < 0)
+    for squares, kind in (
+        (np.where(falls, np.inf, left), 1.0),
+        (_two_columns(one, root * behind, target), 0.0),
+        (_two_columns(one, root * below, target), 0.5),
+    ):
+        place = int(np.argmin(squares))
+        if squares[place] < best[0]:
+            best = float(squares[place]), float(inner[place]), kind
+    return best
+
+
+def _two_columns(one: Floats, column: Floats, target: Floats) -> Floats:
+    """The squares that a constant and one rising column leave, for each row of columns."""
+    matrix = np.stack([np.broadcast_to(one, column.shape), column], 2)
+    left, coefficients = _least_squares(matrix, target)
+    return np.where(coefficients[:, 1] < 0, np.inf, left)
+
+
+def _least_squares(matrix: Floats, target: Floats) -> tuple[Floats, Floats]:
+    """The squares left, and the coefficients, for each of several matrices."""
+    scale = np.sqrt((matrix**2).sum(axis=1, keepdims=True))
+    scale[scale == 0] = 1.0
+    scaled = matrix / scale
+    gram = np.einsum("kni,knj->kij", scaled, scaled) + 1e-10 * np.eye(matrix.shape[2])
+    right = np.einsum("kni,n->ki", scaled, target)
+    found = np.linalg.solve(gram, right[..., None])[..., 0]
+    rest = target - np.einsum("kni,ki->kn", scaled, found)
+    return (rest**2).sum(axis=1), found / scale[:, 0, :]
+
+
+def _search(costs: Floats, jump: float) -> tuple[float, list[int]]:
+    """The cheapest way to cut a curve: what it costs, and where pieces begin, with the end."""
+    count = len(costs)
+    totals, begins = np.full(count + 1, np.inf), np.zeros(count + 1, int)
+    totals[0] = -jump
+    for end in range(1, count + 1):
+        sums = totals[:end] + costs[:end, end - 1] + jump
+        begins[end] = int(np.argmin(sums))
+        totals[end] = sums[begins[end]]
+    cuts = [count]
+    while cuts[0]:
+        cuts.insert(0, int(begins[cuts[0]]))
+    return float(totals[count]), cuts
+
+
+def _staircases(x: Floats, places: Ints) -> list[list[int]]:
+    """The cuts just above the multiples of a number, for each number that makes three or more: of
+    them one place is found, not each.
+    """
+    found = []
+    sizes = x[places]
+    for step in range(2, int(x[-1] // 2)):
+        stairs = np.ceil(sizes / step)
+        cuts = [0, *(1 + np.flatnonzero(np.diff(stairs))).tolist(), len(sizes)]
+        if _LEAST_STAIRS < len(cuts) <= 1 + len(sizes) / _LEAST_OF_STAIR and cuts not in found:
+            found.append(cuts)
+        if step > 4 * len(sizes) and len(found) > _MOST_PLACES:
+            break
+    return found
+
+
+def _sum(costs: Floats, cuts: list[int]) -> float:
+    """What pieces cost beside their places."""
+    return float(sum(costs[begin, end - 1] for begin, end in itertools.pairwise(cuts)))
+
+
+def _piece(x: Floats, y: Floats, weights: Floats, begin: int, end: int, power: float) -> Piece:
+    """A piece with its coefficients and their covariance."""
+    of_piece = slice(begin, end)
+    knot = None
+    if power == _BENT:
+        _, scaled, power = _best_knot(x[of_piece] / x[-1], y[of_piece], weights[of_piece])
+        knot = scaled * x[-1]
+    for kind in (power, 0.0):
+        matrix = _basis(x[of_piece], kind, knot)
+        root = np.sqrt(weights[of_piece])[:, None]
+        scale = np.sqrt(((root * matrix) ** 2).sum(axis=0))
+        scaled = root * matrix / scale
+        inverse = np.linalg.pinv(scaled.T @ scaled)
+        coefficients = inverse @ scaled.T @ (root[:, 0] * y[of_piece]) / scale
+        if knot is not None or len(coefficients) < 2 or coefficients[1] > 0:
+            break
+    covariance = inverse / np.outer(scale, scale)
+    return Piece(begin, end - 1, kind, knot, coefficients, covariance)

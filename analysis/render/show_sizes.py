@@ -1,0 +1,197 @@
+"""Output of `sizes`: the size to run, the list of sizes that costs least, and the options that set
+it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from ...base.counted import counted
+from ...base.errors import CurvescopeError
+from ...base.numbers import number
+from ...profiling.recording.axis import Axis
+from ..decompose.statistics import Estimate
+from ..size_lists import SizeCosts, cheapest_lists, costs_of
+from ..time_tables import TimedCurve
+from . import terminal
+from .documents import print_document
+from .series import name_of, noise_sentence
+from .tables import table
+
+_SHOWN = (1, 2, 4, 8, 16, 32, 64)
+_FULL = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeList:
+    """The cheapest list of some length."""
+
+    count: int  # number of its sizes
+    sizes: Sequence[int]  # the sizes, increasing
+    mean_ms: float  # mean time of a step that is padded to it
+    padding: float  # share of that time that padding takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizesDocument:
+    """The sizes to run, capture or pad to: `sizes`."""
+
+    recording: str  # the recording or file with the curve
+    curve: str  # name of the curve; empty if it is the only one
+    axis: str  # what a size counts
+    noise: float  # relative standard error of a time
+    noise_origin: str  # repeats, published, stated, estimated or assumed
+    run: int | None  # size with the largest rate, under a stated limit; null if none is under it
+    run_ms: float | None  # its time
+    enough: int | None  # smallest size whose rate is within 10 % of that
+    limit_ms: float | None  # the stated limit of a step's time; null without one
+    exact_ms: float  # mean time of a step if every size had a graph of its own
+    lists: Sequence[SizeList]  # the cheapest lists of one size, of two, …, of as many as asked for
+    present: Sequence[int]  # the present list; empty if none is given
+    present_ms: float | None  # mean time of a step that is padded to it; null without one
+    # what the longest list saves against the present one, as a share of its time; null without one
+    saving: Estimate | None
+    options: Mapping[str, str]  # lines that set the longest list, by tool
+
+
+def show_sizes(
+    curve: TimedCurve,
+    axis: Axis,
+    path: object,
+    *,
+    count: int,
+    histogram: Mapping[int, float] | None,
+    present: Sequence[int],
+    limit_ms: float | None,
+    as_json: bool,
+) -> None:
+    """Print the sizes for a curve, as text or as a document; `path` is what the user named."""
+    document = plan_sizes(curve, axis, path, count, histogram, present, limit_ms)
+    if as_json:
+        print_document(document)
+        return
+    console = terminal.console()
+    for line in _lines(document, axis, uniform=histogram is None):
+        console.print(Text(line, "bold" if line.startswith(("Run", "Capture")) else ""))
+    rows = table("sizes", "mean ms", "padding", "list", first="right", words=("list",))
+    for listed in document.lists:
+        if listed.count in _SHOWN or listed is document.lists[-1]:
+            sizes = " ".join(map(str, listed.sizes))
+            padding = f"{listed.padding:.1%}"
+            rows.add_row(str(listed.count), number(listed.mean_ms), padding, Text(sizes))
+    terminal.print_below(console, rows)
+    console.print(Text(noise_sentence(curve), "dim"))
+    terminal.print_below(console, Text("Options that set the last list:"))
+    terminal.print_commands(console, *document.options.values())
+
+
+def plan_sizes(
+    curve: TimedCurve,
+    axis: Axis,
+    path: object,
+    count: int,
+    histogram: Mapping[int, float] | None,
+    present: Sequence[int],
+    limit_ms: float | None,
+) -> SizesDocument:
+    """The sizes for a curve."""
+    if count < 1:
+        raise CurvescopeError(f"--count {count}: ask for one size or more.")
+    costs = costs_of(curve.fit, histogram)
+    exact_ms = costs.exact_ms()
+    lists = [_size_list(costs, sizes, exact_ms) for sizes in cheapest_lists(costs, count)]
+    best = lists[-1].sizes
+    run, enough = _sizes_to_run(curve, limit_ms)
+    return SizesDocument(
+        recording=str(path),
+        curve=name_of(curve) if curve.problem or curve.device_name else "",
+        axis=axis.name,
+        noise=curve.noise,
+        noise_origin=curve.noise_origin,
+        run=run,
+        run_ms=None if run is None else curve.curve.at(run).time_ms.value,
+        enough=enough,
+        limit_ms=limit_ms,
+        exact_ms=exact_ms,
+        lists=lists,
+        present=present,
+        present_ms=costs.padded_ms(present) if present else None,
+        saving=costs.saving(best, present) if present else None,
+        options=option_lines(best),
+    )
+
+
+def _size_list(costs: SizeCosts, sizes: Sequence[int], exact_ms: float) -> SizeList:
+    mean_ms = costs.padded_ms(sizes)
+    return SizeList(
+        count=len(sizes), sizes=sizes, mean_ms=mean_ms, padding=max(0.0, 1 - exact_ms / mean_ms)
+    )
+
+
+def _sizes_to_run(curve: TimedCurve, limit_ms: float | None) -> tuple[int | None, int | None]:
+    """The measured size with the largest rate under a limit, and the smallest with 90 % of it."""
+    rates = {
+        point.condition: point.condition / point.time_ms.value
+        for point in curve.curve.points
+        if limit_ms is None or point.time_ms.value <= limit_ms
+    }
+    if not rates:
+        return None, None
+    most = max(rates.values())
+    run = next(size for size, rate in rates.items() if rate == most)
+    return run, next(size for size, rate in rates.items() if rate >= _FULL * most)
+
+
+def option_lines(sizes: Sequence[int]) -> dict[str, str]:
+    """Lines that set a list of sizes, by tool; in TensorRT's each profile ends at a size."""
+    spaced = " ".join(map(str, sizes))
+    profiles = [
+        f"--profile={number} --minShapes=INPUT:{low} --optShapes=INPUT:{high} "
+        f"--maxShapes=INPUT:{high}"
+        for number, (low, high) in enumerate(
+            zip([1, *(size + 1 for size in sizes[:-1])], sizes, strict=True)
+        )
+    ]
+    capture = json.dumps({"cudagraph_capture_sizes": list(sizes)})
+    return {
+        "vllm": f"vllm serve MODEL --cuda-graph-sizes {spaced}",
+        "vllm_compilation_config": f"vllm serve MODEL --compilation-config '{capture}'",
+        "sglang": f"python -m sglang.launch_server --cuda-graph-bs {spaced}",
+        "tensorrt": " ".join(["trtexec", *profiles]),
+    }
+
+
+def _lines(document: SizesDocument, axis: Axis, *, uniform: bool) -> list[str]:
+    lines = []
+    if document.curve:
+        lines.append(f"{document.curve}.")
+    if document.run is None:
+        lines.append(f"No measured size takes {number(document.limit_ms or 0)} ms or less.")
+    else:
+        enough = (
+            f"; {document.enough} has 90 % of its rate"
+            if document.enough not in (None, document.run)
+            else ""
+        )
+        lines.append(
+            f"Run {axis.name} {document.run}: {number(document.run_ms or 0)} ms, the most "
+            f"{axis.unit} a second{enough}."
+        )
+    best = document.lists[-1]
+    lines.append(
+        f"Capture {counted(best.count, 'size')}, {' '.join(map(str, best.sizes))}: padding takes "
+        f"{best.padding:.1%} of the time of a step."
+    )
+    if document.saving is not None:
+        saved = document.saving
+        lines.append(
+            f"Against {' '.join(map(str, document.present))} that saves {saved.value:.1%} "
+            f"({saved.low:.1%} to {saved.high:.1%}) of the time of a step."
+        )
+    if uniform:
+        lines.append("Every size is taken as frequent as every other: --histogram tells others.")
+    return lines

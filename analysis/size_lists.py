@@ -1,0 +1,181 @@
+"""Which sizes to capture, compile or pad to: the list whose padding costs least.
+
+A step of some size runs at the smallest size of the list that holds it, and takes the time of that
+one. For a histogram of steps and a list of so many sizes, the cheapest list is found exactly
+(dynamic programming over the sizes). Times between measured sizes are those of the fitted shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..base.errors import CurvescopeError
+from .curve_pieces import Fit, Piece
+from .curve_shapes import p_of, quantile
+from .decompose.statistics import Estimate, Floats, Ints
+
+MOST_SIZES = 4096
+
+
+@dataclass(frozen=True)
+class SizeCosts:
+    """The times of every size from 1 to the largest of a histogram."""
+
+    fit: Fit
+    times_ms: Floats  # of size 1, 2, …
+    counts: Floats  # steps of size 1, 2, …, as shares of all
+
+    @property
+    def largest(self) -> int:
+        """The largest size."""
+        return len(self.times_ms)
+
+    def exact_ms(self) -> float:
+        """The mean time of a step if every size ran as itself."""
+        return float(self.counts @ self.times_ms)
+
+    def padded_ms(self, sizes: Sequence[int]) -> float:
+        """The mean time of a step padded to a list."""
+        return float(self.counts @ self.times_ms[self.runs_at(sizes) - 1])
+
+    def runs_at(self, sizes: Sequence[int]) -> Ints:
+        """The size at which each size runs: the next of the list, or itself beyond the list."""
+        listed = np.unique([size for size in sizes if size <= self.largest] or [self.largest])
+        beyond = [size for size in sizes if size > self.largest]
+        every = np.arange(1, self.largest + 1)
+        place = np.searchsorted(listed, every)
+        behind = self.largest if beyond else None
+        above = every if behind is None else np.full(len(every), behind)
+        inside = np.minimum(place, len(listed) - 1)
+        return np.where(place < len(listed), listed[inside], above).astype(np.int64)
+
+    def saving(self, sizes: Sequence[int], present: Sequence[int]) -> Estimate:
+        """What a list saves against the present one, as a share of the time of the present one,
+        with the error of the fitted times.
+        """
+        weights = np.zeros(self.largest)
+        np.add.at(weights, self.runs_at(present) - 1, self.counts)
+        before = float(weights @ self.times_ms)
+        np.add.at(weights, self.runs_at(sizes) - 1, -self.counts)
+        variance = 0.0
+        for piece, places in _by_piece(self.fit, self.largest):
+            row = weights[places] @ piece.rows(np.asarray(places + 1, np.float64))
+            variance += float(row @ piece.covariance @ row)
+        value = float(weights @ self.times_ms) / before
+        error = self.fit.noise * math.sqrt(max(variance, 0.0)) / before
+        half = error * quantile(self.fit.degrees)
+        p = p_of(value / error, self.fit.degrees) if error else float(value == 0)
+        return Estimate(value, value - half, value + half, p)
+
+
+def costs_of(fit: Fit, histogram: Mapping[int, float] | None) -> SizeCosts:
+    """The times of all sizes of a histogram; without one, every size up to the largest measured is
+    as frequent.
+
+    CurvescopeError: a size beyond those measured, or above `MOST_SIZES`.
+    """
+    measured = int(fit.sizes[-1])
+    counts = histogram or dict.fromkeys(range(1, measured + 1), 1.0)
+    largest = max(counts)
+    if largest > measured:
+        raise CurvescopeError(
+            f"The histogram has size {largest}, and the curve ends at {measured}: measure up to it."
+        )
+    if largest > MOST_SIZES:
+        raise CurvescopeError(f"Sizes up to {MOST_SIZES} are planned, and there is {largest}.")
+    times = np.empty(largest)
+    for piece, places in _by_piece(fit, largest):
+        times[places] = piece.times(np.asarray(places + 1, np.float64))
+    shares = np.zeros(largest)
+    shares[np.array(list(counts)) - 1] = list(counts.values())
+    return SizeCosts(fit, np.maximum(times, 1e-9), shares / shares.sum())
+
+
+def _by_piece(fit: Fit, largest: int) -> list[tuple[Piece, Ints]]:
+    """The places of all sizes, by the piece whose line they are on: of a size between two pieces
+    that behind it, and of one before the first that one.
+    """
+    lasts = np.array([fit.sizes[piece.last] for piece in fit.pieces])
+    piece_of = np.searchsorted(lasts, np.arange(1, largest + 1))
+    return [(piece, np.flatnonzero(piece_of == place)) for place, piece in enumerate(fit.pieces)]
+
+
+def cheapest_lists(costs: SizeCosts, most: int) -> list[tuple[int, ...]]:
+    """For one size, two sizes, … up to `most`, the list whose mean time is least.
+
+    The largest size is always held. A size that a larger one undercuts is in no list: padding on to
+    that one is cheaper. Of the others the time rises, so each row of the dynamic program is the
+    lower hull of lines, asked at rising places.
+    """
+    times = costs.times_ms.tolist()
+    candidates, least = [], math.inf
+    for size in range(len(times), 0, -1):
+        if times[size - 1] < least:
+            least = times[size - 1]
+            candidates.append(size)
+    candidates.reverse()
+    below = np.concatenate([[0.0], np.cumsum(costs.counts)])[candidates].tolist()
+    times = [times[size - 1] for size in candidates]
+    count = len(candidates)
+    totals = [time * share for time, share in zip(times, below, strict=True)]
+    parents: list[list[int]] = [[-1] * count]
+    lists = [_list_at(parents, candidates)]
+    for _ in range(1, min(most, count)):
+        totals, parent = _one_more(totals, times, below)
+        parents.append(parent)
+        lists.append(_list_at(parents, candidates))
+    return lists
+
+
+def _one_more(
+    totals: list[float], times: list[float], below: list[float]
+) -> tuple[list[float], list[int]]:
+    """The least cost up to each candidate with one size more, and the candidate before it.
+
+    The cost behind a candidate `i` of a next one `j` is `totals[i] + times[j] (below[j] -
+    below[i])`: a line in `times[j]`, whose slope falls with `i`.
+    """
+    hull: list[int] = []
+    start = 0
+    found, parent = [math.inf] * len(totals), [-1] * len(totals)
+    for j, time in enumerate(times):
+        while start + 1 < len(hull) and (
+            totals[hull[start + 1]] - time * below[hull[start + 1]]
+            <= totals[hull[start]] - time * below[hull[start]]
+        ):
+            start += 1
+        if hull:
+            i = hull[start]
+            found[j] = totals[i] + time * (below[j] - below[i])
+            parent[j] = i
+        if math.isinf(totals[j]):
+            continue
+        while len(hull) - start > 1 and _is_above(totals, below, hull[-2], hull[-1], j):
+            hull.pop()
+        if len(hull) > start and below[hull[-1]] == below[j]:
+            if totals[j] >= totals[hull[-1]]:
+                continue
+            hull.pop()
+        hull.append(j)
+    return found, parent
+
+
+def _is_above(totals: list[float], below: list[float], a: int, b: int, c: int) -> bool:
+    """Whether the line of `b` is nowhere under those of both others."""
+    left = (totals[c] - totals[a]) * (below[b] - below[a])
+    return left <= (totals[b] - totals[a]) * (below[c] - below[a])
+
+
+def _list_at(parents: list[list[int]], candidates: list[int]) -> tuple[int, ...]:
+    """The list that ends at the largest candidate, with a size for each row."""
+    chosen, place = [], len(candidates) - 1
+    for row in reversed(parents):
+        chosen.append(candidates[place])
+        place = row[place]
+        if place < 0:
+            break
+    return tuple(reversed(chosen))

@@ -1,0 +1,92 @@
+"""The command `sizes`: from a curve and a histogram to a list and the options that set it."""
+
+import io
+import json
+
+import pytest
+
+from curvescope.cli import main
+
+from ..server_logs import sglang_log
+
+CURVE = "batch,ms\n" + "".join(
+    f"{size},{10 + 2 * size + (20 if size > 8 else 0)}\n" for size in (1, 2, 4, 8, 9, 16, 24, 32)
+)
+
+
+@pytest.fixture
+def curve(tmp_path):
+    path = tmp_path / "times.csv"
+    path.write_text(CURVE)
+    return str(path)
+
+
+def planned(capsys, *words):
+    assert main(["sizes", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_list_holds_the_size_before_the_edge_and_the_options_set_it(curve, capsys):
+    document = planned(capsys, curve, "--count", "4")
+    best = document["lists"][-1]
+    assert best["count"] == 4
+    assert {8, 32} <= set(best["sizes"])
+    spaced = " ".join(map(str, best["sizes"]))
+    assert document["options"]["vllm"] == f"vllm serve MODEL --cuda-graph-sizes {spaced}"
+    assert document["options"]["sglang"].endswith(f"--cuda-graph-bs {spaced}")
+    first = best["sizes"][0]
+    assert (
+        f"--maxShapes=INPUT:{first} --profile=1 --minShapes=INPUT:{first + 1}"
+        in (document["options"]["tensorrt"])
+    )
+    assert document["run"] == 32
+    assert planned(capsys, curve, "--limit", "30ms")["run"] == 8
+
+
+def test_a_histogram_and_the_present_list_say_what_is_saved(curve, tmp_path, capsys):
+    histogram = tmp_path / "sizes.txt"
+    histogram.write_text("size,count\n9,900\n32,100\n")
+    document = planned(
+        capsys, curve, "--histogram", str(histogram), "--count", "2", "--present", "16,32"
+    )
+    assert document["lists"][-1]["sizes"] == [9, 32]
+    # 9 takes 48 ms in place of 62, nine times in ten
+    before = 0.9 * 62 + 0.1 * 94
+    assert document["present_ms"] == pytest.approx(before, rel=0.02)
+    assert document["saving"]["value"] == pytest.approx(0.9 * 14 / before, abs=0.02)
+    assert document["saving"]["low"] < document["saving"]["value"] < document["saving"]["high"]
+    assert main(["sizes", curve, "--present", "16,32"]) == 0
+    assert "Against 16 32 that saves" in capsys.readouterr().out
+
+
+def test_a_servers_log_is_curve_and_histogram(tmp_path, capsys):
+    log = tmp_path / "server.log"
+    requests = [*range(1, 9)] * 30
+    log.write_text(sglang_log(requests, lambda count: 10 + count, 32))
+    document = planned(capsys, str(log), "--count", "2")
+    assert document["lists"][-1]["sizes"][-1] == 8
+    assert document["axis"] == "batch"
+
+
+def test_one_of_several_curves_is_chosen_by_its_words(tmp_path, monkeypatch, capsys):
+    text = "batch,old (ms),new (ms)\n1,2,2\n2,3,2\n4,5,3\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["sizes", "-"]) == 2
+    assert "2 curves: choose one by --problem WORDS, of old (ms); new (ms)" in (
+        " ".join(capsys.readouterr().err.split())
+    )
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert planned(capsys, "-", "--problem", "new")["curve"] == "new (ms)"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--count", "0"], "one size or more"),
+        (["--present", "1,x"], "write sizes of at least 1"),
+        (["--histogram", "nothing.txt"], "no such file"),
+    ],
+)
+def test_what_does_not_fit_is_refused(curve, words, message, capsys):
+    assert main(["sizes", curve, *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())

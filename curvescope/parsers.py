@@ -113,7 +113,7 @@ class CommandParser(Parser):
         parsed.given = {
             (action.option_strings or [action.dest])[-1]
             for action in self._actions
-            if getattr(parsed, action.dest, defaults[action.dest]) != defaults[action.dest]
+            if getattr(parsed, action.dest, None) not in (None, [], defaults[action.dest])
         }
         if self.takes_program and parsed.program:
             parsed.given.add(PROGRAM)

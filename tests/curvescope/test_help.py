@@ -39,6 +39,13 @@ def test_a_word_that_is_no_command_gets_one_line_with_what_to_type(word, instead
         COMMANDS[name].build()[0].parse_args(arguments)
 
 
+def test_arguments_are_given_where_their_values_are_not_their_defaults():
+    parser, _ = COMMANDS["sweep"].build()
+    line = ["--step", "x", "--mode", "training", "--quick", "--", "python", "x.py"]
+    assert parser.parse_args(line).given == {"--step", "--protocol", "--quick", "-- COMMAND"}
+    assert parser.parse_args(["alexnet"]).given == {"network"}
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -357,8 +357,8 @@ def _refuse_wrong(
             name = cells.columns[place].name[:_LONGEST_SHOWN]
             cell = cells.texts[place][row].as_py()[:_LONGEST_SHOWN]
             raise CurvescopeError(
-                f"line {cells.line + 1 + row}: {name} is {cell!r}; it must be a {whole}number above "
-                f"0, and at most {MOST_I32:.3g}."
+                f"line {cells.line + 1 + row}: {name} is {cell!r}; it must be a {whole}number "
+                f"above 0, and at most {MOST_I32:.3g}."
             )
 
 

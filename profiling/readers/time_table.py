@@ -53,6 +53,7 @@ BLOCKS = 32  # of repeats of one size, whose medians are kept
 _ALIKE = 4 / 3  # ratio of repeats, beyond which they are none
 _FEW = 16  # repeats that may be curves of their own
 _LONGEST_NAME = 200
+_LONGEST_SHOWN, _MOST_SHOWN = 60, 20  # characters of a cell, and columns, in a message
 # what is written where a size was not measured, e.g. for want of memory
 _NOTHING = re.compile(
     r"(?i)|-+|–|—|n/?a|nan|none|null|oom|fail(?:ed)?|x|err(?:or)?|timeout|skip(?:ped)?"
@@ -97,6 +98,7 @@ def refusal(source: Source) -> str | None:
     if not names:
         return None
     kinds = {column.kind for column in describe_columns(names)}
+    shown = [name[:_LONGEST_SHOWN] for name in names[:_MOST_SHOWN]]
     sizes = ", ".join(words.split(", ")[0] for words in SIZE_WORDS.values())
     lacks = {
         "size": f"a size ({sizes} …)",
@@ -108,7 +110,7 @@ def refusal(source: Source) -> str | None:
         if not kinds & ({"size"} if kind == "size" else {"time", "rate"})
     ]
     return (
-        f"a table with the columns {', '.join(names)}. It lacks {' and '.join(missing)}: name them "
+        f"a table with the columns {', '.join(shown)}. It lacks {' and '.join(missing)}: name them "
         "so in its first line."
         if missing
         else None
@@ -352,10 +354,11 @@ def _refuse_wrong(
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             whole = "whole " * (place == size)
+            name = cells.columns[place].name[:_LONGEST_SHOWN]
+            cell = cells.texts[place][row].as_py()[:_LONGEST_SHOWN]
             raise CurvescopeError(
-                f"line {cells.line + 1 + row}: {cells.columns[place].name} is "
-                f"{cells.texts[place][row].as_py()!r}; it must be a {whole}number above 0, and at "
-                f"most {MOST_I32:.3g}."
+                f"line {cells.line + 1 + row}: {name} is {cell!r}; it must be a {whole}number "
+                f"above 0, and at most {MOST_I32:.3g}."
             )
 
 

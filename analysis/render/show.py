@@ -10,8 +10,8 @@ from rich.text import Text
 
 from ...base.errors import CurvescopeError
 from ...profiling.recording.axis import axis_of
-from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.experiments import FactorFacts
+from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import Recording
 from .. import time_tables
 from ..curve_shapes import claimed

@@ -17,7 +17,7 @@ from ..base.numbers import number
 from ..profiling.recording.store import open_recording
 from .change import Change
 from .compare import Comparison, compare
-from .side import recorded_side
+from .side import prepare_side
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def products_of(
     """Compare the recordings of candidates with that of the default, which is the first."""
     recordings = [open_recording(path) for path in paths]
     sides = [
-        recorded_side(name, recording, recording.frame("steps"))
+        prepare_side(name, recording, recording.frame("steps"))
         for name, recording in zip(names, recordings, strict=True)
     ]
     comparison = compare(sides)

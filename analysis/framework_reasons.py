@@ -12,7 +12,7 @@ from ..base.numbers import number
 from ..profiling.recording.store import Recording
 from .compare import ComparedLine, Comparison, compare
 from .conditions import framework_name, is_of_a_network
-from .side import recorded_side
+from .side import prepare_side
 
 _ROWS = 3  # layers of each pair
 
@@ -43,7 +43,7 @@ def _of_pair(pair: Sequence[Recording]) -> Iterator[str]:
         return
     try:
         sides = [
-            recorded_side(name, recording, recording.frame("steps"))
+            prepare_side(name, recording, recording.frame("steps"))
             for name, recording in zip(names, pair, strict=True)
         ]
         comparison = compare(sides)

@@ -93,9 +93,7 @@ class Roofline:
     without_work: tuple[LikelyPoint, ...] = ()
 
 
-def recorded_roofline(
-    recording: Recording, by: str = "kernel", batch: int | None = None
-) -> Roofline:
+def read_roofline(recording: Recording, by: str = "kernel", batch: int | None = None) -> Roofline:
     """Points and roofs of a recording at one batch size, see `roofline`."""
     steps = judge_steps(recording, recording.frame("steps"))
     times = (
@@ -157,14 +155,14 @@ def roofline(
         batch=batch,
         by=by,
         points=tuple(points),
-        roofs=_drawn(points, hardware),
+        roofs=_choose_roofs(points, hardware),
         time_without_work_s=without_ms / 1e3 / per,
         n_steps=n_steps,
         without_work=tuple(without),
     )
 
 
-def _drawn(points: Sequence[RoofPoint], hardware: Hardware) -> tuple[Roof, ...]:
+def _choose_roofs(points: Sequence[RoofPoint], hardware: Hardware) -> tuple[Roof, ...]:
     ran = {precision for point in points for precision in point.precisions}
     default = UNKNOWN in ran or not ran
     roofs = [

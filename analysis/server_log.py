@@ -162,7 +162,7 @@ def block_steps(steps: pd.DataFrame, times_ns: Floats | None = None) -> pd.DataF
     return made
 
 
-def compared_steps(recordings: Sequence[Recording]) -> list[pd.DataFrame]:
+def collect_decode_blocks(recordings: Sequence[Recording]) -> list[pd.DataFrame]:
     """Blocks of the decode steps of several logs, at the same context per request where all tell
     it.
 

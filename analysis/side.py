@@ -45,7 +45,7 @@ class Side:
     run: str | None = None
 
 
-def recorded_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
+def prepare_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
     """Prepare a recording, or a part of its steps, for comparison, with the columns by which rows
     are aligned.
     """

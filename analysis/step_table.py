@@ -15,7 +15,7 @@ from ..base.csv_cells import csv_text
 from ..profiling.hardware.limits import hardware_of
 from ..profiling.recording.axis import BATCH, axis_of
 from ..profiling.recording.store import Recording
-from .decompose.breakdown import recorded_breakdown
+from .decompose.breakdown import break_down_recording
 from .decompose.curve import cost_curve
 from .decompose.mfu import step_mfu
 from .ran_by import framework_of
@@ -112,7 +112,7 @@ def cells_of(recording: Recording) -> list[Cell]:
         mfu = None
         if point.condition in profiled and hardware.roof("compute") is not None:
             mfu = step_mfu(
-                recording, recorded_breakdown(recording, "phase", point.condition), hardware
+                recording, break_down_recording(recording, "phase", point.condition), hardware
             )
         cells.append(
             replace(
@@ -145,7 +145,7 @@ def cells_of(recording: Recording) -> list[Cell]:
     return sorted(cells, key=lambda c: c.batch)
 
 
-def published_cells(networks: Sequence[str]) -> list[Cell]:
+def read_published_cells(networks: Sequence[str]) -> list[Cell]:
     """Published step times of these networks, from `analysis/published`."""
     with _PUBLISHED.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["network"] in networks]

@@ -21,7 +21,7 @@ except ImportError:  # run as a script
     import evidence
     from interval_coverage import SHAPES, WAITS
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.decompose.findings import find, found_falls, found_jumps
+from curvescope.analysis.decompose.findings import find, find_falls, find_jumps
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.base.arguments import PROBE_SHARE
 from curvescope.profiling.measure.loop import Loop
@@ -122,7 +122,7 @@ def sweep(published: Published, noise: str, seed: int) -> Swept:
         conditions=rule.sizes, visit=visit, rule=rule, rows=lambda: rows, clock_s=lambda: now_s
     ).run()
     curve = replace(cost_curve(pd.DataFrame(rows), FASTER_HALF), jumps=rule.places)
-    jumps = [after for _, after in (*found_jumps(curve, find(curve)), *found_falls(curve))]
+    jumps = [after for _, after in (*find_jumps(curve, find(curve)), *find_falls(curve))]
     return Swept([after for _, after in rule.places], jumps)
 
 

@@ -46,16 +46,16 @@ class Roots:
         if _URL.search(path):
             inside = any(path == root or path.startswith(f"{root}/") for root in self._urls)
             if not inside or ".." in path.split("/") or re.search(r"[?#%*\\]|::", path):
-                raise CurvescopeError(f"{shortened(path, _NAME)} {self._refusal}")
+                raise CurvescopeError(f"{shorten_text(path, _NAME)} {self._refusal}")
             return
         try:
             resolved = Path(path).resolve()
             inside = self._holds(resolved) and all(map(self._holds, _links(resolved)))
         except (OSError, RuntimeError, ValueError) as error:  # e.g. links in a circle
-            why = getattr(error, "strerror", None) or shortened(str(error), _NAME)
-            raise CurvescopeError(f"{shortened(path, _NAME)} is no path ({why}).") from error
+            why = getattr(error, "strerror", None) or shorten_text(str(error), _NAME)
+            raise CurvescopeError(f"{shorten_text(path, _NAME)} is no path ({why}).") from error
         if not inside:
-            raise CurvescopeError(f"{shortened(path, _NAME)} {self._refusal}")
+            raise CurvescopeError(f"{shorten_text(path, _NAME)} {self._refusal}")
 
     def _holds(self, path: Path) -> bool:
         return any(path.is_relative_to(folder) for folder in self._folders)
@@ -81,33 +81,33 @@ def _links(folder: Path) -> Iterator[Path]:
         yield from (path.resolve() for path in followed if path.is_symlink())
 
 
-def bounded(answer: Mapping[str, Any]) -> dict[str, Any]:
+def shorten_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     """An answer with numbers of four digits, short names, and lists that are cut off until it is
     short enough.
 
     What is left out of a list `x` is counted as `x_left_out`.
     """
     for entries in _ENTRIES:
-        short: dict[str, Any] = _bounded(answer, entries)
+        short: dict[str, Any] = _shorten_value(answer, entries)
         if len(json.dumps(short)) <= MOST_CHARACTERS:
             return short
     raise CurvescopeError("The answer is too long; the command itself prints all of it.")
 
 
-def _bounded(value: Any, entries: int, name: str = "") -> Any:
+def _shorten_value(value: Any, entries: int, name: str = "") -> Any:
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, str):
         return shown(value, _SENTENCE if name in _SENTENCES else _NAME)
     if isinstance(value, (list, tuple)):
-        return [_bounded(item, entries, name) for item in value[:entries]]
+        return [_shorten_value(item, entries, name) for item in value[:entries]]
     if not isinstance(value, Mapping):
         return value
     short: dict[str, Any] = {}
     for key, item in [*value.items()][:MOST_ROWS]:
         if key == "schema" or key in short:  # the latter was counted with its list
             continue
-        short[shown(str(key), _NAME)] = _bounded(item, entries, key)
+        short[shown(str(key), _NAME)] = _shorten_value(item, entries, key)
         if isinstance(item, (list, tuple)) and len(item) > entries:
             counted = f"{key}_left_out"
             short[counted] = len(item) - entries + int(value.get(counted) or 0)
@@ -116,9 +116,9 @@ def _bounded(value: Any, entries: int, name: str = "") -> Any:
 
 def shown(text: str, most: int = _SENTENCE) -> str:
     """A text as an agent gets it: of at most so many characters, and without any that hides."""
-    return escape_controls(shortened(text, most))
+    return escape_controls(shorten_text(text, most))
 
 
-def shortened(text: str, most: int = _SENTENCE) -> str:
+def shorten_text(text: str, most: int = _SENTENCE) -> str:
     """A text of at most so many characters, with its beginning and its end."""
     return text if len(text) <= most else f"{text[: most - _NAME_END - 1]}…{text[-_NAME_END:]}"

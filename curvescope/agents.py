@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .agent_calls import LONGEST_S, Turns, ask_command
-from .agent_limits import MOST_ROWS, Roots, bounded, shown
+from .agent_limits import MOST_ROWS, Roots, shorten_answer, shown
 from .base.errors import BackendMissingError, CurvescopeError
 from .base.grouping import BreakdownBy, CompareBy, RooflineBy
 
@@ -67,7 +67,7 @@ def make_server(
 
     def answer(document: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            return bounded(document)
+            return shorten_answer(document)
         except CurvescopeError as error:
             raise ToolError(shown(str(error))) from error
 
@@ -103,7 +103,7 @@ def make_server(
                 row["measured_time_share"],
             )
         document |= _first("idle", document["idle"], _REASONS)
-        return answer(_kept(document, rows))
+        return answer(_keep_rows(document, rows))
 
     @server.tool()
     async def compare(
@@ -118,7 +118,9 @@ def make_server(
         """
         grouped = () if by is None else (f"--by={by}",)
         return answer(
-            _kept(await document_of("compare", *grouped, *_batch(batch), paths=(base, other)), rows)
+            _keep_rows(
+                await document_of("compare", *grouped, *_batch(batch), paths=(base, other)), rows
+            )
         )
 
     @server.tool()
@@ -133,7 +135,7 @@ def make_server(
         """
         document = await document_of("roofline", f"--by={by}", *_batch(batch), paths=(recording,))
         without_work = _first("without_work", document.pop("without_work"), rows)
-        return answer(_kept({"rows": document.pop("points"), **document}, rows) | without_work)
+        return answer(_keep_rows({"rows": document.pop("points"), **document}, rows) | without_work)
 
     if allow_experiments:
 
@@ -215,7 +217,7 @@ def _batch(batch: int | None) -> tuple[str, ...]:
     return () if batch is None else (f"--at={batch}",)
 
 
-def _kept(document: Mapping[str, Any], rows: int) -> dict[str, Any]:
+def _keep_rows(document: Mapping[str, Any], rows: int) -> dict[str, Any]:
     """A document with only its first rows."""
     return {**document, **_first("rows", document["rows"], rows)}
 

@@ -203,7 +203,7 @@ def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and (instead := INSTEAD.get(arguments[0])):
         said = f"There is no command {arguments[0]}: type `curvescope {instead}`."
-        print(_wrapped(said), file=sys.stderr)
+        print(_wrap_message(said), file=sys.stderr)
         return EXIT_BAD_INPUT
     front = _Parser(prog="curvescope")
     front.add_argument("--version", action="version", version=f"curvescope {__version__}")
@@ -223,7 +223,7 @@ def _main(argv: Sequence[str] | None) -> int:
             _refuse_elsewhere(chosen.command)
         return run(options)
     except CurvescopeError as error:
-        print(_wrapped(escape_controls(str(error))), file=sys.stderr)
+        print(_wrap_message(escape_controls(str(error))), file=sys.stderr)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
         # The reader of the output has exited (`curvescope runs | head`). Silence the interpreter's
@@ -234,7 +234,7 @@ def _main(argv: Sequence[str] | None) -> int:
         if isinstance(error, RuntimeError) and str(error) != _NO_THREAD:
             raise
         print(
-            _wrapped(f"{escape_controls(_refusal(error))} Existing recordings are unchanged."),
+            _wrap_message(f"{escape_controls(_refusal(error))} Existing recordings are unchanged."),
             file=sys.stderr,
         )
         return EXIT_BAD_INPUT
@@ -257,7 +257,7 @@ def _read_sooner() -> None:
     atexit.register(gc.freeze)  # or Python looks for cycles among all objects once more as it ends
 
 
-def _wrapped(message: str) -> str:
+def _wrap_message(message: str) -> str:
     """A message for standard error, whose lines wrap between words where that is a terminal."""
     lines = f"curvescope: {message}".split("\n")
     if sys.stderr.isatty():

@@ -164,7 +164,7 @@ def measure(
     """
     from .analysis.render.live import LiveCurve
     from .experiments.confirming import confirm_with_bars
-    from .experiments.focusing import Focused, all_fast, focused
+    from .experiments.focusing import Focused, all_fast, choose_rule
     from .profiling.hardware.neighbours import find_neighbours
     from .profiling.hardware.register import registered
     from .profiling.measure.sites.site import ONE_VISIT
@@ -193,7 +193,7 @@ def measure(
     rule = (
         Complete[int].of(protocol)
         if complete
-        else focused(protocol, path, _FAST_S if is_usual else math.inf)
+        else choose_rule(protocol, path, _FAST_S if is_usual else math.inf)
     )
 
     def deciding() -> str | None:

@@ -132,7 +132,7 @@ class CommandParser(Parser):
     def format_help(self) -> str:
         """Usage, description, positional arguments, then the options by group."""
         formatter = self._get_formatter()
-        formatter.add_text(_filled(self.description or ""))
+        formatter.add_text(_fill_description(self.description or ""))
         for group in sorted(self._action_groups, key=lambda group: group is self._optionals):
             last = group is self._optionals and self._has_groups()
             formatter.start_section("output" if last else group.title)
@@ -163,7 +163,7 @@ def split_at_program(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:end]), list(arguments[end + 1 :])
 
 
-def _filled(text: str) -> str:
+def _fill_description(text: str) -> str:
     """A description whose sentences fill the width; examples, which are indented, stay
     unmodified.
     """

@@ -168,7 +168,7 @@ def notes(done: ImportDocument) -> list[str]:
     return [escape_controls(line) for line in lines]
 
 
-def advised_lines(path: AnyPath | str) -> list[str]:
+def list_advice(path: AnyPath | str) -> list[str]:
     """The first lines of `explain` on a recording of one profile, and which steps of a curve of
     profiles are set aside; none where nothing ran.
 

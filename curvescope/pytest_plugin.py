@@ -98,10 +98,10 @@ class NoNewAnomaly:
         """What is not accepted, in ms by label: anomalies, and layers that are certain."""
         sizes = {f"{a.tested.label}, {a.shape}": a.tested_value for a in diagnosis.anomalies}
         sizes |= {f"{part.label} at {part.batch}": part.value for part in diagnosis.certain}
-        accepted = self._accepted_labels()
+        accepted = self._read_accepted_labels()
         return {label: size for label, size in sizes.items() if label not in accepted}
 
-    def _accepted_labels(self) -> set[str]:
+    def _read_accepted_labels(self) -> set[str]:
         is_known = self._accepted.exists() and not self._accept
         return set(json.loads(self._accepted.read_text())) if is_known else set()
 
@@ -133,7 +133,7 @@ class NoNewAnomaly:
         """The largest anomaly that the noise may hide, in words; empty if all are ruled out."""
         from .analysis.decompose.findings import hidden
 
-        accepted = {label.split(",")[0] for label in self._accepted_labels()}
+        accepted = {label.split(",")[0] for label in self._read_accepted_labels()}
         left = [
             (most, found.tested.label)
             for most, found in hidden(diagnosis.curve, diagnosis.findings)

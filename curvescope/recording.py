@@ -33,9 +33,9 @@ class Recording(store.Recording):
             by: what a row is: layer, kernel, phase or op.
             batch: a measured batch size; default: the largest.
         """
-        from .analysis.decompose.breakdown import recorded_breakdown
+        from .analysis.decompose.breakdown import break_down_recording
 
-        return _frame(map(asdict, recorded_breakdown(self, by, batch).rows))
+        return _frame(map(asdict, break_down_recording(self, by, batch).rows))
 
     def roofline(self, by: str = "kernel", batch: int | None = None) -> pd.DataFrame:
         """Arithmetic intensity and rates: a row per point and memory level, longest first, after a
@@ -45,9 +45,9 @@ class Recording(store.Recording):
             by: what a point is: kernel, layer or phase.
             batch: a profiled batch size; default: the largest.
         """
-        from .analysis.roofline import csv_rows, recorded_roofline
+        from .analysis.roofline import csv_rows, read_roofline
 
-        return _frame(csv_rows(recorded_roofline(self, by, batch)))
+        return _frame(csv_rows(read_roofline(self, by, batch)))
 
     def compare(
         self, other: store.Recording, by: str | None = None, batch: int | None = None
@@ -62,10 +62,10 @@ class Recording(store.Recording):
             batch: batch size of the rows; default: the largest that is profiled in both.
         """
         from .analysis.compare import compare
-        from .analysis.side import recorded_side
+        from .analysis.side import prepare_side
 
         sides = [
-            recorded_side(str(recording.path), recording, recording.frame("steps"))
+            prepare_side(str(recording.path), recording, recording.frame("steps"))
             for recording in (self, other)
         ]
         comparison = compare(sides, None if by == "batch" else by, batch)

@@ -11,7 +11,7 @@ from .base.escaping import escape_controls
 from .profiling.measure.process_group import ProcessGroup
 from .profiling.measure.scaling_plan import PLAN_FILE
 from .profiling.measure.scaling_run import run_rank
-from .profiling.recording.rank_info import launched_rank
+from .profiling.recording.rank_info import find_launched_rank
 
 
 def main(folder: str) -> None:
@@ -25,7 +25,7 @@ def main(folder: str) -> None:
 
 def _measure(folder: Path) -> None:
     plan = PLAN_FILE.read(folder)
-    rank = launched_rank()
+    rank = find_launched_rank()
     if rank is None:
         raise CurvescopeError("This is one rank of several: `curvescope scale measure` starts it.")
     plan.configuration.find_network()  # report import errors before the ranks connect

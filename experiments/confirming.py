@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.arguments import default_experiments_s, device_kind
 from ..base.errors import CurvescopeError
-from ..base.masking import masked_text
+from ..base.masking import mask_text
 from ..profiling.hardware.register import registered
 from ..profiling.measure.loop import Progress
 from ..profiling.recording.experiment_entries import record_experiment, why_not_replayed
@@ -131,7 +131,7 @@ def _run(
         run(recording, experiment, writer, replace(watch, enough=decided))
     except Exception as error:  # of any library, on any operator: the other experiments still run
         message = str(error).strip() or type(error).__name__
-        why = masked_text(message.splitlines()[0][:_REASON_LENGTH].rstrip("."))
+        why = mask_text(message.splitlines()[0][:_REASON_LENGTH].rstrip("."))
         now = next(
             stored for stored in experiments_of(writer.meta) if stored.number == experiment.number
         )

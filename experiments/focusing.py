@@ -112,7 +112,7 @@ def all_fast(rows: Sequence[StepRow]) -> bool:
     return bool(fastest) and max(fastest.values()) < FAST_STEP_NS
 
 
-def focused(protocol: Protocol, path: AnyPath, fast_s: float = math.inf) -> StoppingRule[int]:
+def choose_rule(protocol: Protocol, path: AnyPath, fast_s: float = math.inf) -> StoppingRule[int]:
     """The rule of a sweep with a protocol, with a time limit in seconds where all steps are fast.
 
     Rounds stay complete for a published protocol, whose number of rounds is fixed, and for `until`,

@@ -18,7 +18,7 @@ from .problem import (
     Array,
     Error,
     Labelled,
-    allowed_relative_error,
+    bound_relative_error,
     compare,
     normal,
 )
@@ -68,7 +68,7 @@ class Attention(Labelled):
             " causal" if self.causal else "",
         )
         extents = "{batch}x{heads}x{length}x{size}"
-        return self._filled(
+        return self._fill_template(
             f"attention {backward}{{algorithm}} {extents}{causal} {{precision}}", axis
         )
 
@@ -104,7 +104,7 @@ class Attention(Labelled):
         if result.shape != (self.shape if forward else (3, *self.shape)):
             return Error(float("inf"), 0.0)
         whole = (self.work.flops or 0) <= FULL_CHECK_FLOPS
-        allowed = allowed_relative_error(self.precision, self.size + self.length)
+        allowed = bound_relative_error(self.precision, self.size + self.length)
         pairs = (self._forward_pairs if forward else self._gradient_pairs)(operands, result, whole)
         worst = np.max(
             [compare(computed, reference, allowed).largest for computed, reference in pairs]

@@ -247,7 +247,7 @@ class Nvrtc:
             names,
         )
         try:
-            with _restored_locale():
+            with _restore_locale():
                 status = self._library.nvrtcCompileProgram(program, len(options), _strings(options))
             log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
             if status != 0:
@@ -277,7 +277,7 @@ def _strings(texts: Sequence[str]) -> Any:
 
 
 @contextlib.contextmanager
-def _restored_locale() -> Iterator[None]:
+def _restore_locale() -> Iterator[None]:
     """Restore the locale: NVRTC 11.8 leaves the thread in the C locale, in which Python opens files
     as ASCII.
     """

@@ -20,7 +20,7 @@ from .problem import (
     Array,
     Error,
     Labelled,
-    allowed_error,
+    bound_error,
     compare,
     normal,
     random_signs,
@@ -208,14 +208,14 @@ class Conv(Labelled):
         summed filters, which costs one filter's work. The same holds backward to the data over
         input channels, and backward to the weights over gradients.
         """
-        allowed = allowed_error(self.precision, self.terms)
+        allowed = bound_error(self.precision, self.terms)
         if (self.work.flops or 0) <= FULL_CHECK_FLOPS or result.shape != self.shape:
             return compare(result, self.reference(operands), allowed)
         first, second = (array.astype(np.float64) for array in operands)
         summed = (self.c if self.direction == "bwd_data" else self.k) // self.groups
         signs = random_signs(summed)
 
-        def grouped_sums(array: Array, axis: int) -> Array:
+        def sum_groups(array: Array, axis: int) -> Array:
             by_group = array.reshape(
                 *array.shape[:axis], self.groups, summed, *array.shape[axis + 1 :]
             )
@@ -229,10 +229,10 @@ class Conv(Labelled):
         else:
             small, second = (
                 replace(self, k=self.groups),
-                grouped_sums(second, int(self.direction == "bwd_weights")),
+                sum_groups(second, int(self.direction == "bwd_weights")),
             )
         reference = small.reference((first, second))
-        sums = grouped_sums(result, 0 if self.direction == "bwd_weights" else 1)
+        sums = sum_groups(result, 0 if self.direction == "bwd_weights" else 1)
         return compare(
             sums.reshape(reference.shape), reference, allowed * summed**0.5, projected=True
         )

@@ -20,7 +20,7 @@ from .problem import (
     Array,
     Error,
     Labelled,
-    allowed_error,
+    bound_error,
     compare,
     normal,
     random_signs,
@@ -84,7 +84,7 @@ class Gemm(Labelled):
         """Error of C, of shape (n, m); for a large product, of sums over the columns of C with
         random signs.
         """
-        allowed = allowed_error(self.precision, self.k)
+        allowed = bound_error(self.precision, self.k)
         if (self.work.flops or 0) <= FULL_CHECK_FLOPS or result.shape != (self.n, self.m):
             return compare(result, self.reference(operands), allowed)
         a, b = self.views(operands)

@@ -15,7 +15,7 @@ import numpy as np
 from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import Array, Error, Labelled, allowed_error, compare, normal
+from .problem import Array, Error, Labelled, bound_error, compare, normal
 
 SCALAR = 3.0  # the value in STREAM
 PRECISIONS_HERE = ("fp32", "fp64")
@@ -60,7 +60,7 @@ class Memory(Labelled):
     def label_along(self, axis: str) -> str:
         """E.g. `memory triad 98304 B fp32`."""
         strided = " stride {stride}" if self.stride > 1 or axis == "stride" else ""
-        return self._filled(f"memory {{kind}} {{size}} B{strided} {{precision}}", axis)
+        return self._fill_template(f"memory {{kind}} {{size}} B{strided} {{precision}}", axis)
 
     @property
     def elements(self) -> int:
@@ -108,6 +108,6 @@ class Memory(Labelled):
         if self.kind in ("copy", "write"):
             return compare(result, reference, 0.0)
         if self.kind == "read":
-            return compare(result, reference, allowed_error(self.precision, self.elements))
+            return compare(result, reference, bound_error(self.precision, self.elements))
         roundoff = PRECISIONS[self.precision].result_roundoff
         return compare(result, reference, 4 * roundoff * float(np.abs(reference).max()))

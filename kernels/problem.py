@@ -60,9 +60,9 @@ class Labelled:
 
     def label_along(self, axis: str) -> str:
         """The common label of all problems along an axis, with * for its value."""
-        return self._filled(self.template, axis)
+        return self._fill_template(self.template, axis)
 
-    def _filled(self, template: str, axis: str) -> str:
+    def _fill_template(self, template: str, axis: str) -> str:
         return template.format_map({**vars(self), axis: "*"})
 
 
@@ -114,14 +114,14 @@ def round_to_e4m3(values: Array) -> Array:
     return np.asarray(np.rint(values / unit) * unit)
 
 
-def allowed_error(precision: str, terms: int) -> float:
+def bound_error(precision: str, terms: int) -> float:
     """Largest allowed error of a sum of `terms` products of standard normal numbers; its root mean
     square is √terms.
     """
-    return allowed_relative_error(precision, terms) * float(terms**0.5)
+    return bound_relative_error(precision, terms) * float(terms**0.5)
 
 
-def allowed_relative_error(precision: str, terms: float) -> float:
+def bound_relative_error(precision: str, terms: float) -> float:
     """The same as a share of that root mean square.
 
     Roundoff of a running sum grows as a random walk over partial sums that themselves grow with

@@ -22,7 +22,7 @@ def reduce(problem: Any, flops: int) -> Any:
     names = ("m", "n", "k") if isinstance(problem, Gemm) else ("n", "c", "h", "w", "k")
     while (problem.work.flops or 0) > flops:
         for name in sorted(names, key=lambda name: -int(getattr(problem, name))):
-            if (smaller := _halved(problem, name)) is not None:
+            if (smaller := _halve_extent(problem, name)) is not None:
                 problem = smaller
                 break
         else:
@@ -36,7 +36,7 @@ def reduce_sweep(sweep: Sweep, flops: int) -> Sweep:
     return dataclasses.replace(sweep, label=f"{sweep.label} reduced", problems=problems)
 
 
-def _halved(problem: Any, name: str) -> Any:
+def _halve_extent(problem: Any, name: str) -> Any:
     extent = getattr(problem, name) // 2
     if isinstance(problem, Conv):
         if name in ("c", "k"):

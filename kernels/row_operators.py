@@ -13,7 +13,7 @@ from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution import operator_work
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import Array, Error, Labelled, allowed_relative_error, compare, normal
+from .problem import Array, Error, Labelled, bound_relative_error, compare, normal
 
 # The operator of torch whose FLOPs and bytes count, by kind.
 KINDS = {
@@ -97,5 +97,5 @@ class RowOperator(Labelled):
             return compare(result, reference, 0.0)
         scale = float(np.abs(reference).max())
         return compare(
-            result, reference, scale * allowed_relative_error(self.precision, self.columns)
+            result, reference, scale * bound_relative_error(self.precision, self.columns)
         )

@@ -19,7 +19,7 @@ from ..base.masking import without_secrets
 from ..profiling.attribution.events import StepRows
 from ..profiling.hardware import ceilings
 from ..profiling.hardware.host import describe_environment
-from ..profiling.hardware.locked_clocks import locked_clock_hz
+from ..profiling.hardware.locked_clocks import read_locked_clock_hz
 from ..profiling.hardware.register import registered
 from ..profiling.measure.loop import SEED, Loop, VisitWriter
 from ..profiling.measure.stopping import Complete
@@ -144,7 +144,7 @@ def run_sweep(
         "seed": SEED,
         "device": (device := backend.describe()),
         "ceilings": ceilings.entry_for(device),
-        "locked_sm_clock_hz": locked_clock_hz(),
+        "locked_sm_clock_hz": read_locked_clock_hz(),
         **describe_environment(),
     }
     with registered(f"bench of {sweep.label}"), RecordingWriter(path, meta) as writer:

@@ -95,13 +95,14 @@ def span(
     spanned = []
     for chosen in itertools.product(*values.values()):
         changes = {
-            name: _typed(base, name, value) for name, value in zip(values, chosen, strict=True)
+            name: _parse_value(base, name, value)
+            for name, value in zip(values, chosen, strict=True)
         }
         spanned.append(dataclasses.replace(base, **changes))
     return group(spanned, batch_axis)
 
 
-def _typed(base: Any, name: str, value: str) -> Any:
+def _parse_value(base: Any, name: str, value: str) -> Any:
     now = getattr(base, name)
     if isinstance(now, str):
         return value

@@ -81,9 +81,9 @@ def demangle(name: str) -> str:
         return name
     plain = name.removesuffix(".kd")  # ROCm's descriptor of a kernel
     if (
-        (found := _demangled(plain)) is None
+        (found := _demangle_name(plain)) is None
         and _BFLOAT16 in plain
-        and (found := _demangled(plain.replace(_BFLOAT16, "Df")))
+        and (found := _demangle_name(plain.replace(_BFLOAT16, "Df")))
     ):
         found = found.replace("decimal32", "__bf16")
     return name if found is None else found
@@ -94,7 +94,7 @@ def demangle(name: str) -> str:
 _BFLOAT16 = "DF16b"
 
 
-def _demangled(name: str) -> str | None:
+def _demangle_name(name: str) -> str | None:
     """The demangled name; None if no library can."""
     if (functions := _demangler()) is None:
         return None

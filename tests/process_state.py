@@ -13,7 +13,7 @@ from typing import Any
 _ANSWERS = (
     ("curvescope.kernels.disassembly", "find_disassemblers"),
     ("curvescope.profiling.hardware.energy", "meter_of"),
-    ("curvescope.profiling.hardware.stream_clock", "_opened"),
+    ("curvescope.profiling.hardware.stream_clock", "_open_clock"),
 )
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 

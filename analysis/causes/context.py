@@ -18,7 +18,7 @@ from ...profiling.attribution.cupti_names import HOST_KINDS, host_kind
 from ...profiling.hardware.clocks import reasons_in
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
-from ...profiling.recording.disturbed import Disturbances, used_steps
+from ...profiling.recording.disturbed import Disturbances, select_used_steps
 from ...profiling.recording.operand_numbers import CallNumbers, decode_numbers
 from ...profiling.recording.operators import (
     PRODUCTS,
@@ -317,7 +317,7 @@ def _facts(
     recorded: Recorded,
     graph: tuple[int, bool] | None,
 ) -> BatchFacts:
-    steps = used_steps(recorded.steps)
+    steps = select_used_steps(recorded.steps)
     of_batch = steps[steps["batch"] == batch]
     timed = of_batch[~of_batch["profiled"].astype(bool)]
     mine = rows[rows["batch"] == batch]

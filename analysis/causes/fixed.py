@@ -35,7 +35,11 @@ def weights_possible(case: Case, amount: float) -> bool:
     if of_constant * amount <= 0 or abs(of_constant) <= _ROUNDING:
         return False
     before, after = (total(case.at(batch), "bytes_compulsory") for batch in case.sides)
-    return not before or not after or _fixed_bytes(case, before, after) >= _LEAST_SHARE * before
+    return (
+        not before
+        or not after
+        or _estimate_fixed_bytes(case, before, after) >= _LEAST_SHARE * before
+    )
 
 
 def weigh_weights(case: Case) -> Claim | None:
@@ -47,7 +51,7 @@ def weigh_weights(case: Case) -> Claim | None:
         for batch in case.functional.conditions
     }
     before, after, time_ms = sizes[case.before], sizes[case.after], case.time_ms(case.before)
-    fixed = _fixed_bytes(case, before, after)
+    fixed = _estimate_fixed_bytes(case, before, after)
     if before <= 0 or after <= 0 or time_ms <= 0 or fixed < _LEAST_SHARE * before:
         return None
     dram, compute = case.hardware.roof("DRAM"), case.hardware.roof("compute")
@@ -69,7 +73,7 @@ def weigh_weights(case: Case) -> Claim | None:
     return Claim(WEIGHTS, amount, Strength.HINT, evidence, refutation)
 
 
-def _fixed_bytes(case: Case, before: float, after: float) -> float:
+def _estimate_fixed_bytes(case: Case, before: float, after: float) -> float:
     """Bytes that do not grow with the batch, from those of the smaller and of the larger size."""
     return (case.factor * before - after) / (case.factor - 1)
 

@@ -121,11 +121,11 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
     others = [roof for name in _OTHERS if (roof := step.hardware.roof("compute", name)) is not None]
     if not step.is_torch and not step.is_jax:
         return _suggest_halves(step)
-    products = step.named(lambda name: kernel_precision(name) == "fp32")
+    products = step.select_kernels(lambda name: kernel_precision(name) == "fp32")
     spent_ms = float(products["ms"].sum())
     if fp32 is None or not others or spent_ms <= 0:
         return None
-    if step.is_jax and len(step.named(lambda name: kernel_precision(name) == "tf32")):
+    if step.is_jax and len(step.select_kernels(lambda name: kernel_precision(name) == "tf32")):
         return None  # one setting of JAX allows TF32, and it is on: XLA chose each kernel
     # The bound is of the change that is proposed: TF32 before autocast, which changes more.
     fast = [roof for roof in others if roof.per_s >= _FASTER * fp32.per_s]

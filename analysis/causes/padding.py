@@ -24,17 +24,19 @@ def weigh_padding(case: Case) -> Claim | None:
     if block is None or case.share.key.kind != KERNELS:
         return None
 
-    def padded_ms(batch: int) -> float:
+    def time_padding(batch: int) -> float:
         return block.block_ms * (block.padded(batch) - batch) / block.size
 
-    amount = case.evaluate(padded_ms)
+    amount = case.evaluate(time_padding)
     if not amount:
         return None
     where = "kernels.name" if block.is_tile else "kernels.duration_ns"
     low, high = block.within
     evidence = (
         cite("samples that are computed", map(block.padded, case.sides), "", where),
-        cite("time of those that fill the last block", map(padded_ms, case.sides), "ms", "model"),
+        cite(
+            "time of those that fill the last block", map(time_padding, case.sides), "ms", "model"
+        ),
         Evidence(
             f"time at {low} and at {high}, within one block of {block.size}",
             *block.times_ms,

@@ -127,7 +127,7 @@ class ProfiledStep:
         """Whether it is worth a suggestion."""
         return ms >= LEAST_SHARE * self.time_ms > 0
 
-    def named(self, matches: Callable[[str], bool]) -> pd.DataFrame:
+    def select_kernels(self, matches: Callable[[str], bool]) -> pd.DataFrame:
         """The groups of kernels whose names match."""
         matching = self.groups["name"].map(lambda name: matches(str(name)))
         return self.groups[matching.astype(bool)]  # of no groups it is a column of objects

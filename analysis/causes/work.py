@@ -337,7 +337,7 @@ def suggest_copies(step: ProfiledStep) -> Suggestion | None:
     """
     if step.on_host:
         return _suggest_fewer_copies(step)
-    converting = step.named(lambda name: _LAYOUT.search(name) is not None)
+    converting = step.select_kernels(lambda name: _LAYOUT.search(name) is not None)
     spent_ms = float(converting["ms"].sum())
     if not step.enough(spent_ms):
         return None

@@ -173,7 +173,7 @@ def lacks_transposed(device: Device, library: Library) -> bool:
     return library.name == "cudnn8" and device.architecture in ("maxwell", "pascal")
 
 
-def offered(library: Library, phase: str, problems: Convolutions, algorithm: str) -> Flags:
+def is_offered(library: Library, phase: str, problems: Convolutions, algorithm: str) -> Flags:
     """Whether the library's heuristic considers an algorithm, for each problem."""
     summed = problems.k if phase == "backward_data" else problems.c
     everywhere = np.ones(problems.n.shape, bool)
@@ -237,7 +237,7 @@ def choose_algorithm(
         [estimates[name].possible & ((phase, name) not in library.lacks) for name in names]
     )
     allowed = usable & np.stack(
-        [autotuned | offered(library, phase, problems, name) for name in names]
+        [autotuned | is_offered(library, phase, problems, name) for name in names]
     )
     index = np.argmin(np.where(allowed, times, np.inf), axis=0)
     if taken is not None:

@@ -119,7 +119,7 @@ def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
         )
         slow = (
             (machine.device.architecture == "volta")
-            & _strided_pointwise(problems)
+            & _is_strided_pointwise(problems)
             & (problems.n >= _MANY_IMAGES)
         )
         main = replace(main, time_s=main.time_s * np.where(slow, _MANY_IMAGES_SLOWDOWN, 1.0))
@@ -129,7 +129,7 @@ def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
         "IMPLICIT_GEMM": lambda: CostEstimate.of(implicit(constants["index"], "plain_cycles")),
         "IMPLICIT_PRECOMP_GEMM": precomputed,
         "GEMM": lambda: _explicit(problems, machine),
-        **_transformed(problems, machine),
+        **_list_transforms(problems, machine),
     }
 
 
@@ -151,7 +151,7 @@ def _filling_tile(
     return np.where(columns <= 32, 2, np.where((columns <= 64) | ~wide, 1, 0))
 
 
-def _strided_pointwise(problems: Convolutions) -> Flags:
+def _is_strided_pointwise(problems: Convolutions) -> Flags:
     return np.asarray((problems.r == 1) & (problems.s == 1) & (problems.stride_h > 1))
 
 
@@ -188,7 +188,7 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     return {
         "ALGO_0": scatter,
         "ALGO_1": gather,
-        **_transformed(problems.mirrored(), machine, unit=_unit(problems)),
+        **_list_transforms(problems.mirrored(), machine, unit=_unit(problems)),
     }
 
 
@@ -212,7 +212,7 @@ def _backward_weights(problems: Convolutions, machine: ModelledGpu) -> Algorithm
 
     return {
         "ALGO_1": split,
-        "WINOGRAD_NONFUSED": lambda: _nonfused(problems, machine, weights=True),
+        "WINOGRAD_NONFUSED": lambda: _estimate_nonfused(problems, machine, weights=True),
         "FFT": lambda: _fft(problems, machine, tiled=False, weights=True),
         "FFT_TILING": lambda: _fft(problems, machine, tiled=True, weights=True),
     }
@@ -229,7 +229,7 @@ def _unit(problems: Convolutions) -> Flags:
     return np.asarray((problems.stride_h == 1) & (problems.stride_w == 1))
 
 
-def _transformed(
+def _list_transforms(
     problems: Convolutions, machine: ModelledGpu, unit: Flags | bool = True
 ) -> Algorithms:
     """Winograd and FFT, which need stride 1; for a data gradient `problems` is mirrored, `unit` is
@@ -240,8 +240,10 @@ def _transformed(
         return replace(cost, possible=cost.possible & unit)
 
     return {
-        "WINOGRAD": lambda: where_unit(_fused(problems, machine, machine.constants["winograd"])),
-        "WINOGRAD_NONFUSED": lambda: where_unit(_nonfused(problems, machine)),
+        "WINOGRAD": lambda: where_unit(
+            _estimate_fused(problems, machine, machine.constants["winograd"])
+        ),
+        "WINOGRAD_NONFUSED": lambda: where_unit(_estimate_nonfused(problems, machine)),
         "FFT": lambda: where_unit(_fft(problems, machine, tiled=False)),
         "FFT_TILING": lambda: where_unit(_fft(problems, machine, tiled=True)),
     }
@@ -260,7 +262,7 @@ def _explicit(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
     return CostEstimate.of(unfold, main, workspace_bytes=columns_bytes)
 
 
-def _fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEstimate:
+def _estimate_fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEstimate:
     groups = problems.n * np.ceil(problems.p / _FUSED_DOWN) * np.ceil(problems.q / _FUSED_ACROSS)
     blocks = groups * np.ceil(problems.k / _FUSED_CHANNELS)
     compute_s = machine.blocks_s(
@@ -291,7 +293,7 @@ def _fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEs
     )
 
 
-def _nonfused(
+def _estimate_nonfused(
     problems: Convolutions, machine: ModelledGpu, *, weights: bool = False
 ) -> CostEstimate:
     """Transform, one product per point, transform back: F(4×4, 3×3) with 36 points, F(4×4, 5×5)

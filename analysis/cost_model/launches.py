@@ -184,10 +184,15 @@ class ModelledGpu:
         waves = np.floor(per_sm / resident)
         rest = per_sm - waves * resident
         full_wave_s = (
-            _tied(resident * issue_s * np.minimum(full / occupancy(resident), 4.0), latency_s)
+            _combine_limits(
+                resident * issue_s * np.minimum(full / occupancy(resident), 4.0), latency_s
+            )
             + edge_s
         )
-        rest_s = _tied(rest * issue_s * full / occupancy(np.maximum(rest, 1)), latency_s) + edge_s
+        rest_s = (
+            _combine_limits(rest * issue_s * full / occupancy(np.maximum(rest, 1)), latency_s)
+            + edge_s
+        )
         return np.asarray(waves * full_wave_s + np.where(rest > 0, rest_s, 0.0))
 
     def combine(
@@ -199,10 +204,10 @@ class ModelledGpu:
         # 128 lanes need twice the L2 bandwidth of 64: the constant is per 64 lanes
         l2_s = l2_s * 64 / device.fp32_lanes_per_sm
         dram_s = dram_bytes / (device.memory_bytes_per_s * self.constants[dram])
-        return np.asarray(self.start_s + _tied(compute_s, l2_s, dram_s))
+        return np.asarray(self.start_s + _combine_limits(compute_s, l2_s, dram_s))
 
 
-def _tied(*limits_s: Floats) -> Floats:
+def _combine_limits(*limits_s: Floats) -> Floats:
     """The slowest of overlapping limits, and more near a tie."""
     return np.asarray(sum(limit**_TIE_NORM for limit in limits_s) ** (1 / _TIE_NORM))
 

@@ -127,7 +127,7 @@ def _same(first: Sequence[Floats], second: Sequence[Floats]) -> bool:
 
 def sum_gradients(row: OperatorRow, elements: Floats, machine: ModelledGpu) -> ModelledTerm:
     """The sum of two gradients of a tensor that several operators read."""
-    return _streamed(row, "backward", "sum_gradients", 3 * elements, machine)
+    return _model_streaming(row, "backward", "sum_gradients", 3 * elements, machine)
 
 
 # Time of a max pool over that of a ReLU with as many bytes: 3x3 pools of stride 2 of cudnn_scope on
@@ -150,13 +150,13 @@ def streaming_terms(row: OperatorRow, kind: str, machine: ModelledGpu) -> list[M
     else:
         forward = inputs + outputs
         backward = 1.5 * forward
-    terms = [_streamed(row, "forward", row.op, forward, machine, slowdown)]
+    terms = [_model_streaming(row, "forward", row.op, forward, machine, slowdown)]
     if kind != "forward":
-        terms.append(_streamed(row, "backward", row.op, backward, machine))
+        terms.append(_model_streaming(row, "backward", row.op, backward, machine))
     return [term for term in terms if term.time_s.any()]
 
 
-def _streamed(
+def _model_streaming(
     row: OperatorRow,
     phase: str,
     kernel: str,
@@ -196,7 +196,7 @@ def sgd(
 def bias(row: OperatorRow, phase: str, machine: ModelledGpu) -> ModelledTerm:
     """The bias of a convolution: added forward, its gradient summed backward."""
     passes = 2 if phase == "forward" else 1
-    return _streamed(
+    return _model_streaming(
         row,
         phase,
         "add_bias" if phase == "forward" else "sum_bias",

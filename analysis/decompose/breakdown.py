@@ -31,7 +31,7 @@ from .kernel_times import (
     kernel_times,
     kernel_totals,
     of_steps,
-    profiled_steps,
+    select_profiled_steps,
 )
 from .marked import Marked, choose_averaged, find_marked_steps, unprofiled
 from .repeated_layers import classes_with, find_repeated_layers, group_of, with_groups
@@ -151,7 +151,7 @@ class Breakdown:
         return tuple(row for row in self.rows if row.label not in _ENDS)
 
 
-def recorded_breakdown(
+def break_down_recording(
     recording: Recording,
     by: str = "layer",
     batch: int | None = None,
@@ -175,7 +175,11 @@ def recorded_breakdown(
         if steps.empty
         else find_marked_steps(recording.frame("marks"), steps, recording.statistic)
     )
-    if steps["profiled"].all() and profiled_steps(steps).empty and recording.count_rows("peaks"):
+    if (
+        steps["profiled"].all()
+        and select_profiled_steps(steps).empty
+        and recording.count_rows("peaks")
+    ):
         raise CurvescopeError(MEMORY_ONLY)
     work = device_work(recording, copied_bytes=True, device=device)
     lines = lines_of(recording) if by == "line" else None
@@ -203,7 +207,8 @@ def recorded_breakdown(
     busy_ms = {}
     if device is None and len(gpus) > 1:
         of_each = {
-            gpu: recorded_breakdown(recording, "phase", breakdown.batch, device=gpu) for gpu in gpus
+            gpu: break_down_recording(recording, "phase", breakdown.batch, device=gpu)
+            for gpu in gpus
         }
         busy_ms = {
             gpu: math.fsum(row.time_ms for row in of_gpu.groups) for gpu, of_gpu in of_each.items()
@@ -253,7 +258,7 @@ def break_down(
     if steps.empty:
         return _totals(work, by, layer_classes or {})
     batch, curve = _pick_batch(steps, batch, statistic)
-    profiled = profiled_steps(steps, batch)
+    profiled = select_profiled_steps(steps, batch)
     if profiled.empty:
         which = "step" if batch is None else f"step of batch {batch}"
         raise CurvescopeError(f"No {which} was profiled: there is nothing to break down.")

@@ -24,7 +24,7 @@ from ...profiling.attribution.collectives import algorithm, collective_of_kernel
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.schema import KERNELS as KERNELS_TABLE
 from .breakdown import giga_per_s
-from .kernel_times import Work, of_steps, profiled_steps
+from .kernel_times import Work, of_steps, select_profiled_steps
 from .statistics import Ints, normal_estimate
 
 _WHOLE = ("Broadcast", "Reduce", "SendRecv")
@@ -101,7 +101,7 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
     """Describe the communication of one batch size, None for an unknown one; None if
     there is none.
     """
-    profiled = profiled_steps(steps)
+    profiled = select_profiled_steps(steps)
     profiled = profiled[profiled["batch"].isna() if batch is None else profiled["batch"] == batch]
     if profiled.empty or not _communicates(work):
         return None
@@ -140,7 +140,7 @@ def slow_downs(
     time of the kernels) and shared_ms (the other part, in that of the communication beside them).
     """
     rows = []
-    profiled = profiled_steps(steps)
+    profiled = select_profiled_steps(steps)
     for batch, of_batch in profiled.groupby("batch"):
         calls = _calls(work, of_batch)
         compared = _compare(calls[~calls["communicates"]])

@@ -34,7 +34,7 @@ from ...profiling.recording.schema import OPERATOR_MODE
 from ...profiling.recording.store import STEP
 from .averaged_steps import samples_of_time
 from .functionals import Condition, Functional
-from .pace import paced
+from .pace import scale_to_pace
 from .statistics import (
     ALL_STEPS,
     FASTER_HALF,
@@ -265,23 +265,23 @@ def native(condition: Condition) -> Condition:
     return condition.item() if isinstance(condition, np.generic) else condition
 
 
-def _visited(steps: pd.DataFrame, by: str) -> dict[int, frozenset[Condition]]:
+def _group_visits(steps: pd.DataFrame, by: str) -> dict[int, frozenset[Condition]]:
     visited: dict[int, set[Condition]] = {}
     for round_, condition in zip(steps["round"].tolist(), steps[by].tolist(), strict=True):
         visited.setdefault(int(round_), set()).add(condition)
     return {round_: frozenset(conditions) for round_, conditions in visited.items()}
 
 
-def shared_rounds(steps: pd.DataFrame, by: str = "batch") -> list[int]:
+def list_shared_rounds(steps: pd.DataFrame, by: str = "batch") -> list[int]:
     """Rounds in which every condition was measured, set aside or not, increasing; replicates draw
     from them.
     """
-    visited = _visited(steps, by)
+    visited = _group_visits(steps, by)
     every = frozenset().union(*visited.values())
     return sorted(round_ for round_, conditions in visited.items() if conditions == every)
 
 
-def focused_rounds(
+def list_focused_rounds(
     steps: pd.DataFrame, by: str = "batch"
 ) -> list[tuple[tuple[Condition, ...], list[int]]]:
     """Sets of two or more conditions that more rounds visited than visited every condition, with
@@ -292,7 +292,7 @@ def focused_rounds(
     """
     if "mode" in steps and (steps["mode"] == OPERATOR_MODE).all():
         return []
-    visited = _visited(steps, by)
+    visited = _group_visits(steps, by)
     every = frozenset().union(*visited.values())
     complete = sum(conditions == every for conditions in visited.values())
     focuses = []
@@ -342,11 +342,11 @@ def cost_curve(
         raise CurvescopeError(
             "Steps of this recording have no batch size; give it with --batch when importing."
         )
-    timed = paced(samples_of_time(timed), by)
-    shared = shared_rounds(timed, by)
+    timed = scale_to_pace(samples_of_time(timed), by)
+    shared = list_shared_rounds(timed, by)
     focused = tuple(
         cost_curve(steps_in_rounds(timed, conditions, rounds, by), statistic, by=by)
-        for conditions, rounds in focused_rounds(timed, by)
+        for conditions, rounds in list_focused_rounds(timed, by)
     )
     if focused and len(shared) > 1:
         timed = timed[timed["round"].isin(shared)]
@@ -516,14 +516,14 @@ def _with_stated_errors(curve: Curve, timed: pd.DataFrame, noise: float) -> Curv
     points, errors_ms = [], []
     rows_of = timed.groupby("batch").indices
     for point in curve.points:
-        relative = _published_error(timed.iloc[rows_of[point.condition]])
+        relative = _read_published_error(timed.iloc[rows_of[point.condition]])
         error_ms = point.time_ms.value * (noise if relative is None else relative)
         points.append(replace(point, time_ms=normal_estimate(point.time_ms.value, error_ms)))
         errors_ms.append(error_ms)
     return replace(curve, points=tuple(points), errors_ms=np.array(errors_ms))
 
 
-def _published_error(rows: pd.DataFrame) -> float | None:
+def _read_published_error(rows: pd.DataFrame) -> float | None:
     """Relative standard error of the only row of a batch size; None if none is published."""
     if len(rows) != 1 or "relative_spread" not in rows or rows["relative_spread"].isna().all():
         return None

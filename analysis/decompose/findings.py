@@ -178,7 +178,7 @@ def decidable(value: Estimate, more: float) -> bool:
     return (abs(value.value) + half / 2) * math.sqrt(more) > half
 
 
-def found_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Condition, Condition]]:
+def find_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Condition, Condition]]:
     """The jumps that a sweep looked for, and that are anomalies: where the time rises, and bends
     upwards.
 
@@ -206,7 +206,7 @@ def _is_of_jump(test: Functional, before: Condition, after: Condition) -> bool:
     return bool(test.at == before and after in test.conditions)
 
 
-def found_falls(curve: Curve) -> list[tuple[Condition, Condition]]:
+def find_falls(curve: Curve) -> list[tuple[Condition, Condition]]:
     """The places that a sweep looked for where the larger size takes less time, by 2 % or more."""
     falls = []
     for before, after in curve.jumps:
@@ -222,7 +222,7 @@ def list_open_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Con
     """The places that a sweep looked for where its rounds are too few to tell: a deviation from the
     straight line of 2 % of the step or more is neither shown nor ruled out.
     """
-    decided = {*found_jumps(curve, findings), *found_falls(curve)}
+    decided = {*find_jumps(curve, findings), *find_falls(curve)}
     left = []
     for before, after in curve.jumps:
         tests = [finding for finding in findings if _is_of_jump(finding.tested, before, after)]

@@ -26,7 +26,7 @@ from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import Recording
 from .breakdown import Breakdown
 from .input_time import WAITING_FOR_INPUT
-from .kernel_times import KERNEL_IDENTITY, Work, of_steps, profiled_steps
+from .kernel_times import KERNEL_IDENTITY, Work, of_steps, select_profiled_steps
 from .marked import step_times
 from .repeated_layers import classes_with
 from .statistics import Ints
@@ -262,7 +262,7 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
     idle_ms = sum(row.time_ms for row in breakdown.rows if row.label in (IDLE, WAITING_FOR_INPUT))
     if not breakdown.n_profiled or idle_ms < LEAST_SHARE * breakdown.time_ms:
         return ()
-    profiled = profiled_steps(recording.frame("steps"), breakdown.batch)
+    profiled = select_profiled_steps(recording.frame("steps"), breakdown.batch)
     gaps = (
         step_times(recording, recording.frame("steps"), KERNEL_IDENTITY, ())
         if recording.count_rows("marks")

@@ -22,7 +22,7 @@ from ...profiling.attribution.collectives import is_communication
 from ...profiling.attribution.cupti_names import GPU_COPIES
 from ...profiling.attribution.fused_kernels import OperatorShare, decode_shares
 from ...profiling.attribution.kernel_precision import kernel_precision
-from ...profiling.recording.disturbed import used_steps
+from ...profiling.recording.disturbed import select_used_steps
 from ...profiling.recording.schema import TABLES, Aggregate
 from ...profiling.recording.store import KERNEL, Recording
 from .exclusive import exclusive_ns
@@ -139,7 +139,7 @@ def kernel_times(
     (see `split_fused`) and kind (see `with_kind`); an unknown amount is NaN. Per step, exclusive_ns
     adds up to the step's wall time.
     """
-    profiled = profiled_steps(steps)
+    profiled = select_profiled_steps(steps)
     places = ["layer", "phase"] if place_idle else []
     groups, idle = group_times(work, profiled, keys, amounts, places, by_name=by_name)
     rest = idle.assign(name=IDLE, calls=1, shared=False)
@@ -237,11 +237,11 @@ def _shares(text: str, keys: Sequence[str]) -> list[OperatorShare]:
     return [OperatorShare(*key, 1.0 if len(parts) == 1 else part) for key, part in parts.items()]
 
 
-def profiled_steps(steps: pd.DataFrame, batch: int | None = None) -> pd.DataFrame:
+def select_profiled_steps(steps: pd.DataFrame, batch: int | None = None) -> pd.DataFrame:
     """The profiled steps, or those of one batch size, whose start is known, by number; no visit
     that is set aside.
     """
-    used = used_steps(steps)
+    used = select_used_steps(steps)
     used = used[used["profiled"].astype(bool) & used["start_ns"].notna()].sort_values("step")
     return used if batch is None else used[used["batch"] == batch]
 

@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from ...profiling.attribution.step_pattern import SLOW_SHARE, share_beyond_pace
-from ...profiling.recording.disturbed import used_steps
+from ...profiling.recording.disturbed import select_used_steps
 from ...profiling.recording.schema import FORWARD
 from ...profiling.recording.store import KERNEL, Recording
 from .averaged_steps import Samples, averaged, is_marked, list_used_steps, mean_parts
@@ -354,7 +354,7 @@ def find_marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) 
     """The marked steps of a recording, without visits that are set aside; None if a batch size was
     not marked.
     """
-    steps = used_steps(steps)
+    steps = select_used_steps(steps)
     profiled = steps["profiled"].astype(bool)
     if len(marks) and not profiled.all():
         visits = pd.MultiIndex.from_frame(steps.loc[~profiled, _VISIT])

@@ -17,7 +17,7 @@ from math import inf
 import numpy as np
 import pandas as pd
 
-from ...profiling.recording.disturbed import used_steps
+from ...profiling.recording.disturbed import select_used_steps
 from .averaged_steps import samples_of_time
 from .statistics import Floats, Ints
 
@@ -62,7 +62,7 @@ def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
     """
     if REFERENCE not in steps or steps[REFERENCE].isna().all():
         return None
-    timed = used_steps(steps)
+    timed = select_used_steps(steps)
     timed = samples_of_time(timed[~timed["profiled"].astype(bool)])
     timed = timed[timed[REFERENCE].notna() & timed[by].notna()]
     timed = timed[(timed[REFERENCE] > 0) & (timed["duration_ns"] > 0)]
@@ -75,7 +75,7 @@ def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
     conditions, count = condition.nunique(), len(visits)
     if count < max(_LEAST_VISITS, conditions + 2) or rounds.nunique() < _LEAST_ROUNDS:
         return None
-    slope, left = _slope(x, y, _MOST_SLOPE), left_of(x, y, rounds.to_numpy(), _MOST_SLOPE)
+    slope, left = _slope(x, y, _MOST_SLOPE), measure_rest(x, y, rounds.to_numpy(), _MOST_SLOPE)
     narrows = slope > 0 and left < _MOST_LEFT
     if not narrows or _differs(references, condition, x):
         return None
@@ -83,7 +83,7 @@ def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
     return Pace(slope, float(np.sqrt(left)), count, slope * (references - middle))
 
 
-def paced(steps: pd.DataFrame, by: str = "batch") -> pd.DataFrame:
+def scale_to_pace(steps: pd.DataFrame, by: str = "batch") -> pd.DataFrame:
     """The steps with their times at the mean pace, and no reference any more; as they are without
     one.
     """
@@ -99,7 +99,7 @@ def _slope(x: Floats, y: Floats, most: float) -> float:
     return min(float(x @ y) / squares, most) if squares > 0 else 0.0
 
 
-def left_of(x: Floats, y: Floats, rounds: Ints, most_slope: float = inf) -> float:
+def measure_rest(x: Floats, y: Floats, rounds: Ints, most_slope: float = inf) -> float:
     """Variance of what is left of each round by the slope of the others, over that of the whole."""
     rest = y.copy()
     for round_ in np.unique(rounds):

@@ -26,7 +26,7 @@ from ...profiling.attribution.step_pattern import (
     is_material,
     slow_share,
 )
-from ...profiling.recording.disturbed import used_steps
+from ...profiling.recording.disturbed import select_used_steps
 from ...profiling.recording.store import Recording
 from .statistics import Floats, Ints
 
@@ -132,7 +132,7 @@ def slow_steps(recording: Recording, steps: pd.DataFrame) -> tuple[SlowSteps, ..
     if steps.empty or any(name in steps and steps[name].notna().any() for name in unlike):
         return ()
     inputs = input_times(recording)
-    steps = used_steps(steps)
+    steps = select_used_steps(steps)
     steps = steps.assign(input_ns=steps["step"].map(inputs) if len(inputs) else np.nan)
     tables = [rows for _, rows in steps.groupby("batch", dropna=False)]
     timed = [_take_timed(rows) for rows in tables]

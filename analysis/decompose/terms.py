@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...profiling.recording.disturbed import used_steps
+from ...profiling.recording.disturbed import select_used_steps
 from ...profiling.recording.schema import INPUT
 from .averaged_steps import Samples, fastest_first, weights_of
 from .curve import (
@@ -31,9 +31,9 @@ from .curve import (
     Point,
     are_in_rounds,
     coefficients,
-    focused_rounds,
+    list_focused_rounds,
+    list_shared_rounds,
     native,
-    shared_rounds,
 )
 from .functionals import Condition, Functional
 from .statistics import (
@@ -295,7 +295,7 @@ class Terms:
         of the terms.
         """
         sums, replicates = self.values_ms.sum(axis=1), self.replicates_ms.sum(axis=2)
-        paid, points = used_steps(steps), []
+        paid, points = select_used_steps(steps), []
         for i, condition in enumerate(self.conditions):
             used = paid.loc[paid[by] == condition, "duration_ns"].to_numpy(np.float64) / 1e6
             time = time_estimate(float(sums[i]), replicates[:, i], self.rounds[condition])
@@ -353,10 +353,10 @@ def estimate_terms(
     takes_all = timed.empty or (OF_ALL_STEPS in kernel_times and kernel_times[OF_ALL_STEPS].any())
     taken = None if takes_all else statistic
     keys, samples = sampled or _take_samples(kernel_times, steps, by)
-    shared = shared_rounds(steps if timed.empty else timed, by)
+    shared = list_shared_rounds(steps if timed.empty else timed, by)
     focused = tuple(
         terms_of(keys, of_focus, rounds, taken)
-        for conditions, rounds in focused_rounds(timed, by)
+        for conditions, rounds in list_focused_rounds(timed, by)
         if len(of_focus := _in_rounds(samples, conditions, rounds)) == len(conditions)
     )
     if focused and len(shared) > 1:
@@ -432,9 +432,9 @@ def terms_of(
 ) -> Terms:
     """Estimate terms from their times by condition, increasing.
 
-    A replicate draws from the rounds `shared`, e.g. `curve.shared_rounds`. If there are fewer than
-    two and all steps were profiled, it draws steps instead. Without a statistic T is the mean of
-    all steps.
+    A replicate draws from the rounds `shared`, e.g. `curve.list_shared_rounds`. If there are fewer
+    than two and all steps were profiled, it draws steps instead. Without a statistic T is the mean
+    of all steps.
     """
     if shared is None:
         shared = sorted(

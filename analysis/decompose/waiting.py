@@ -16,9 +16,9 @@ from math import ceil, sqrt
 import numpy as np
 import pandas as pd
 
-from ...profiling.recording.disturbed import LEAST_ROUNDS, used_steps
+from ...profiling.recording.disturbed import LEAST_ROUNDS, select_used_steps
 from .averaged_steps import samples_of_time
-from .pace import left_of
+from .pace import measure_rest
 
 WAITS = "run_queue_wait_ns"
 _LEAST_VISITS = 10  # for a slope
@@ -62,7 +62,7 @@ def waiting_of(steps: pd.DataFrame, by: str = "batch") -> Waiting | None:
     """How much waits explain of a sweep's timed steps; None without waits, or of too few visits."""
     if WAITS not in steps:
         return None
-    timed = used_steps(steps)
+    timed = select_used_steps(steps)
     timed = samples_of_time(timed[~timed["profiled"].astype(bool)])
     timed = timed[timed[WAITS].notna() & timed[by].notna() & (timed["duration_ns"] > 0)]
     of_visits = timed.groupby([by, "round"])[["duration_ns", WAITS]].sum().astype(np.float64)
@@ -77,6 +77,6 @@ def waiting_of(steps: pd.DataFrame, by: str = "batch") -> Waiting | None:
         }
     )
     own = logs - logs.groupby(conditions).transform("mean")
-    left = left_of(own["waits"].to_numpy(), own["time"].to_numpy(), rounds)
+    left = measure_rest(own["waits"].to_numpy(), own["time"].to_numpy(), rounds)
     first_ns, last_ns = steps["start_ns"].min(), (steps["start_ns"] + steps["duration_ns"]).max()
     return Waiting(left, len(of_visits), round_count, float(last_ns - first_ns) / 1e9)

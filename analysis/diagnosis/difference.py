@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ...profiling.recording.store import Recording
-from ..decompose.breakdown import recorded_breakdown
+from ..decompose.breakdown import break_down_recording
 from ..decompose.curve import Curve
 from ..decompose.findings import Finding, FindingVerdict
 from ..decompose.functionals import Condition
@@ -74,7 +74,7 @@ def _size(
 
 def _longest_idle(recording: Recording, batch: Condition) -> tuple[str | None, float]:
     """What the host did for most of the idle time of a batch size, and how long, ms."""
-    breakdown = recorded_breakdown(recording, "layer", batch)
+    breakdown = break_down_recording(recording, "layer", batch)
     for longest in explain_idle(recording, device_work(recording), breakdown):
         return longest.reason, longest.time_ms
     return None, math.nan

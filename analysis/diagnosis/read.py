@@ -17,7 +17,7 @@ from ..causes.context import OPERAND_COLUMNS, Recorded, count_faults, read_opera
 from ..decompose.averaged_steps import list_used_steps
 from ..decompose.communication import slow_downs
 from ..decompose.curve import UNKNOWN
-from ..decompose.kernel_times import KERNEL_IDENTITY, device_work, gpus_of, profiled_steps
+from ..decompose.kernel_times import KERNEL_IDENTITY, device_work, gpus_of, select_profiled_steps
 from ..decompose.launches import find_paced_kernels
 from ..decompose.marked import step_times
 from ..decompose.pace import pace_of
@@ -66,7 +66,7 @@ def read(
     names = group_of(groups)
     operators = recording.arrow("operators", [*OPERAND_COLUMNS, "page_faults"])
     hardware = hardware_of(recording.meta)
-    paced = find_paced_kernels(recording, profiled_steps(curve_steps), hardware.sm_count)
+    paced = find_paced_kernels(recording, select_profiled_steps(curve_steps), hardware.sm_count)
     classes = recording.meta.get("layer_classes") or {}
     return Recorded(
         curve_steps,

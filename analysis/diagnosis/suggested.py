@@ -31,7 +31,7 @@ from ..causes.single_profile import (
     ProfiledStep,
     Suggestion,
 )
-from ..decompose.breakdown import Breakdown, recorded_breakdown
+from ..decompose.breakdown import Breakdown, break_down_recording
 from ..decompose.communication import communication
 from ..decompose.exclusive import share_by_layer_ns
 from ..decompose.host_functions import HostCode, HostFunctions
@@ -41,7 +41,7 @@ from ..decompose.kernel_times import (
     kernel_times,
     kernel_totals,
     of_steps,
-    profiled_steps,
+    select_profiled_steps,
 )
 from ..decompose.launches import find_paced_kernels, mean_paced
 from ..decompose.pointwise import pointwise_runs
@@ -107,12 +107,12 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
 
     CurvescopeError: nothing of the device, or of operators, was recorded.
     """
-    breakdown = recorded_breakdown(recording, by_instance=False)
+    breakdown = break_down_recording(recording, by_instance=False)
     if not any(row.calls and not is_outside(row.label) for row in breakdown.rows):
-        breakdown = recorded_breakdown(recording, "op")
+        breakdown = break_down_recording(recording, "op")
         busy_ms = sum(row.time_ms for row in breakdown.groups)
         if sum(row.time_ms for row in breakdown.groups if row.label == _NO_OP) > busy_ms / 2:
-            breakdown = recorded_breakdown(recording, "kernel")
+            breakdown = break_down_recording(recording, "kernel")
     step = average_profile(recording, breakdown)
     advised = tuple(_advise(suggestion, facts, step) for suggestion in _ask_causes(step))
     gaps, families = _longest(step), _families(step.groups, step.on_host)
@@ -153,7 +153,7 @@ def suggest_shares(recording: Recording) -> dict[str, float]:
     suggests; empty where nothing was profiled.
     """
     try:
-        step = average_profile(recording, recorded_breakdown(recording, by_instance=False))
+        step = average_profile(recording, break_down_recording(recording, by_instance=False))
     except CurvescopeError:
         return {}
     shares: dict[str, float] = {}
@@ -218,7 +218,7 @@ def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
     """The mean of the steps that a breakdown uses, as causes examine it."""
     work = device_work(recording, copied_bytes=True)
     every = recording.frame("steps")
-    steps = profiled_steps(every, breakdown.batch) if len(every) else every
+    steps = select_profiled_steps(every, breakdown.batch) if len(every) else every
     used = steps[steps["step"].isin(breakdown.used)] if len(every) else every
     count = max(len(used), 1)
     if len(used):

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.collectives import between_two, collective, is_communication
 from ...profiling.recording.schema import KERNELS as KERNELS_TABLE
-from ..decompose.kernel_times import Work, group_times, of_steps, profiled_steps
+from ..decompose.kernel_times import Work, group_times, of_steps, select_profiled_steps
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
 from .tables import TABLES, Reduction, combine, identify, name_table, shortest
 
@@ -40,7 +40,7 @@ _Names = list[tuple[int, int, str | None, str | None, str, str | None]]
 
 def reduce_rank(rank_id: RankId, steps: pd.DataFrame, work: Work) -> Reduction:
     """Reduce one recording; CurvescopeError if no step was profiled."""
-    profiled = profiled_steps(steps)
+    profiled = select_profiled_steps(steps)
     if profiled.empty:
         raise CurvescopeError("no step of it was profiled, so that no kernel belongs to one")
     number, window = (profiled[c].to_numpy(np.int64) for c in ("step", "duration_ns"))

@@ -90,7 +90,7 @@ class Place(NamedTuple):
     scale: float  # of amounts of the functional, to be ms of a step of that size
 
 
-def shown_at(functional: Functional, value: float) -> Place:
+def locate_anomaly(functional: Functional, value: float) -> Place:
     """Where an anomaly shows.
 
     A time that bends downwards at a size is slow there; one that bends upwards is slow at the next.
@@ -141,7 +141,7 @@ def deviation(functional: Functional, value: float, curve: Curve, axis: Axis) ->
         return _dearer(functional, value, time_ms, axis)
     if (outlier := outlier_of(functional, value, curve)) is not None:
         return _slow(outlier, time_ms, axis)
-    place = shown_at(functional, value)
+    place = locate_anomaly(functional, value)
     if value < 0 and place.size == functional.at:
         before, _, after = functional.conditions
         slow = Outlier(place.size, value * place.scale, (before, after))

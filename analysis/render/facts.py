@@ -38,7 +38,7 @@ def recording_line(recording: Recording) -> str:
     facts = (
         *_work(recording),
         precision if precision != "fp32" else None,
-        *_made(meta),
+        *_describe_execution(meta),
         device.get("name"),
         f"protocol {protocol['name']}" if protocol.get("name") else None,
         *_threads(recording),
@@ -57,7 +57,7 @@ def facts_of(recording: Recording, width: int) -> str:
         " ".join([name, *work[:1]]),
         *work[1:],
         meta.get("precision"),
-        *_made(meta),
+        *_describe_execution(meta),
         *_list_fixed(meta),
         *_threads(recording),
         " ".join(_MAKER.sub("", device).split()) if device else None,
@@ -76,7 +76,7 @@ def _work(recording: Recording) -> Iterator[str | None]:
     yield framework_of(recording) if meta.get("frameworks") else None
 
 
-def _made(meta: Mapping[str, Any]) -> Iterator[str | None]:
+def _describe_execution(meta: Mapping[str, Any]) -> Iterator[str | None]:
     yield "compiled" if meta.get("compiled") else None
     yield "replayed as a CUDA graph" if meta.get("graphed") else None
 

@@ -23,9 +23,9 @@ from ..verdicts.savings import Saving
 from ..verdicts.words import Verdict
 from .deviations import (
     deviation,
+    locate_anomaly,
     neighbours_of,
     outlier_of,
-    shown_at,
 )
 from .remedies import UNKNOWN_SAVING, instruction, is_stable, promise
 
@@ -208,7 +208,7 @@ def _where_slow(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, f
     if (alone := outlier_of(functional, value, diagnosis.curve)) is not None:
         slow = alone.size, alone.off_ms
     if slow is None:
-        place = shown_at(functional, value)
+        place = locate_anomaly(functional, value)
         return place.size, place.scale * (value if total is None else total.amount)
     # A size may be slow for other reasons, too: an answer makes no more than it claims.
     size, off_ms = slow
@@ -312,7 +312,7 @@ def _without_answer(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
         )
     for finding in () if diagnosis.explanations else diagnosis.anomalies:
         tested, value = finding.tested, finding.tested_value.value
-        place = shown_at(tested, value)
+        place = locate_anomaly(tested, value)
         share = abs(value * place.scale) / curve.at(place.size).time_ms.value
         yield (
             share,

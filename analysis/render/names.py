@@ -86,7 +86,7 @@ def fit_all(names: Sequence[str], width: int) -> list[str]:
     shown = {name: fit(name, width) for name in names}
     for same in _alike(shown):
         texts = {name: readable(name) for name in same}
-        shown |= _by_arguments(texts, width) or _told_apart(texts, width)
+        shown |= _by_arguments(texts, width) or _tell_apart(texts, width)
     return [shown[name] for name in names]
 
 
@@ -99,7 +99,7 @@ def _by_arguments(texts: Mapping[str, str], width: int) -> dict[str, str]:
     if len(templates) > 1 or not all(arguments for _, _, arguments in parts.values()):
         return {}
     template = _cut(templates.pop(), width * 3 // 5)
-    distinct = _told_apart(
+    distinct = _tell_apart(
         {name: arguments for name, (_, _, arguments) in parts.items()},
         width - cell_len(template) - 1,
     )
@@ -108,7 +108,7 @@ def _by_arguments(texts: Mapping[str, str], width: int) -> dict[str, str]:
     return {name: f"{template}<{arguments}" for name, arguments in distinct.items()}
 
 
-def _told_apart(texts: Mapping[str, str], width: int, kept: str = "") -> dict[str, str]:
+def _tell_apart(texts: Mapping[str, str], width: int, kept: str = "") -> dict[str, str]:
     """Texts by name, cut to a width, after a word that tells them from others; those alike begin
     where they differ.
     """
@@ -130,7 +130,7 @@ def _told_apart(texts: Mapping[str, str], width: int, kept: str = "") -> dict[st
             if width - cell_len(keep) < _ROOM_TO_DIFFER:
                 keep = ""
             cut = "" if keep and candidate + 1 == common else CUT
-            shown |= _told_apart({name: cut + texts[name][begin:] for name in same}, width, keep)
+            shown |= _tell_apart({name: cut + texts[name][begin:] for name in same}, width, keep)
     return shown
 
 

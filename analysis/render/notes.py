@@ -13,7 +13,7 @@ from ...profiling.recording.probes import Jumps, probes_sentence
 from ...profiling.recording.store import is_modelled
 from ..causes.context import Recorded
 from ..causes.kernel_choice import find_lasting_changes
-from ..decompose.findings import found_falls, found_jumps, list_open_jumps
+from ..decompose.findings import find_falls, find_jumps, list_open_jumps
 from ..decompose.served_steps import LEAST_STEPS, Context, ServedSteps
 from ..decompose.slow_steps import leading
 from ..decompose.terms import NOT_RECORDED
@@ -191,9 +191,7 @@ def _describe_switches(diagnosis: Diagnosis) -> Iterator[str]:
 def _describe_probes(diagnosis: Diagnosis, meta: Mapping[str, Any]) -> list[str]:
     """What a sweep probed between its sizes, and what further rounds say of it."""
     curve, findings = diagnosis.curve, diagnosis.findings
-    places = Jumps(
-        found_jumps(curve, findings), found_falls(curve), list_open_jumps(curve, findings)
-    )
+    places = Jumps(find_jumps(curve, findings), find_falls(curve), list_open_jumps(curve, findings))
     times_ms = {point.condition: point.time_ms.value for point in curve.points}
     probed = probes_sentence(meta, diagnosis.axis, places, times_ms)
     return [probed] if probed else []

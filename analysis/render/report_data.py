@@ -37,8 +37,8 @@ from ..diagnosis.explanation import Explanation
 from ..diagnosis.read import read, refuse_table
 from ..diagnosis.result import Diagnosis
 from ..energy import explain_energy
-from ..server_log import compared_steps, is_server_log
-from ..side import recorded_side
+from ..server_log import collect_decode_blocks, is_server_log
+from ..side import prepare_side
 from ..verdicts.contrast import REFUTED_BELOW
 from ..verdicts.rule import CONFIRMED_ABOVE
 from . import answer_words
@@ -113,7 +113,7 @@ def report_input(recording: Recording) -> ReportInput:
         )
     steps = None
     if is_server_log(recording):  # blocks of its decode steps are the rounds of its curve
-        steps = compared_steps([recording])[0]
+        steps = collect_decode_blocks([recording])[0]
     return ReportInput(recording, device_work(recording), read(recording, steps=steps))
 
 
@@ -138,7 +138,7 @@ def _comparison(inputs: Sequence[ReportInput]) -> ReportComparison | None:
     """
     if len(inputs) < 2:
         return None
-    sides = [recorded_side(item.name, item.recording, item.recorded.steps) for item in inputs]
+    sides = [prepare_side(item.name, item.recording, item.recorded.steps) for item in inputs]
     try:
         comparison = compare(sides)
     except CurvescopeError:

@@ -32,7 +32,7 @@ def show_step_times(
     """
     cells = [cell for recording in recordings for cell in step_table.cells_of(recording)]
     if published:
-        cells += step_table.published_cells(sorted({cell.network for cell in cells}))
+        cells += step_table.read_published_cells(sorted({cell.network for cell in cells}))
     compared = step_table.common_batch(cells) if batch is None else batch
     if form == JSON:
         print_document(step_table.TableDocument(cells))

@@ -90,7 +90,7 @@ class TextTable:
         continue below.
         """
         widths, gap, rest, shortened = _layout(self, options.max_width)
-        drawn = self._drawn(widths, gap, shortened=shortened)
+        drawn = self._draw_table(widths, gap, shortened=shortened)
         for line in console.render_lines(
             drawn, options.update(width=sum(widths.values()) + gap * len(widths))
         ):
@@ -116,7 +116,9 @@ class TextTable:
         """The cells of one column."""
         return [row[index] for row in self._rows if row is not None]
 
-    def _drawn(self, widths: Mapping[int, int], gap: int, *, shortened: bool) -> rich.table.Table:
+    def _draw_table(
+        self, widths: Mapping[int, int], gap: int, *, shortened: bool
+    ) -> rich.table.Table:
         """The columns that have a width; between them stand a padding and a border of one space."""
         padding = (0, 1, 0, gap - 2)
         drawn = rich.table.Table(

@@ -12,7 +12,12 @@ import pandas as pd
 from ...profiling.recording.export import Drawn
 from ...profiling.recording.rank_info import META_KEY
 from ...profiling.recording.store import Recording
-from ..decompose.kernel_times import device_work, exclusive_and_gaps, of_steps, profiled_steps
+from ..decompose.kernel_times import (
+    device_work,
+    exclusive_and_gaps,
+    of_steps,
+    select_profiled_steps,
+)
 from ..decompose.statistics import Ints
 from ..decompose.terms import IDLE, KERNELS, Key
 
@@ -37,7 +42,7 @@ def tracks(recording: Recording) -> Iterator[Drawn]:
     a time.
     """
     yield from _counters(recording)
-    steps = profiled_steps(recording.frame("steps"))
+    steps = select_profiled_steps(recording.frame("steps"))
     work = device_work(recording)
     number, start, window = (
         steps[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns")

@@ -161,7 +161,7 @@ def _words(short: bool) -> dict[str, Any]:
         "jax_script": f"python {_HERE}/programs/train_jax.py",
         "ncu": f"ncu --csv --page=raw {conditions} --target-processes=all --log-file=ncu.csv",
         "truth": f"python {_HERE}/truth.py",
-        "metrics": ",".join(metrics.wanted("ncu")),
+        "metrics": ",".join(metrics.choose_metrics("ncu")),
         "step": step.format(scale["network"]),
         "small_step": step.format("alexnet --batch 4"),
         "middle": middle,

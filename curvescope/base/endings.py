@@ -53,7 +53,7 @@ def end_like_ctrl_c() -> Iterator[list[int]]:
 
 
 @contextmanager
-def answered_if_interrupted(show: Callable[[], object]) -> Iterator[None]:
+def answer_if_interrupted(show: Callable[[], object]) -> Iterator[None]:
     """Where the block is interrupted, show what was measured, if it is enough for an answer; the
     interrupt goes on.
     """

@@ -188,7 +188,7 @@ def _is_in_turn(part: str) -> bool:
     return len(part) >= _LETTERS_IN_TURN and 2 * len(changes) > len(part)
 
 
-def shown_path(path: str) -> str:
+def mask_path(path: str) -> str:
     """A path without what may name somebody: known folders, folders of packages and of a project,
     and the name of the file stay.
     """

@@ -24,7 +24,7 @@ from .harmless import (
     is_option,
     is_secret,
     is_word,
-    shown_path,
+    mask_path,
     without_homes,
 )
 
@@ -83,10 +83,10 @@ def without_secrets(
     """A command line as it is recorded: the program, its script, names of options, and numbers;
     `***` for the rest.
     """
-    return [_without_values(shown, environment) for shown in _shown(command)]
+    return [_without_values(shown, environment) for shown in _mask_command(command)]
 
 
-def masked_text(text: str, environment: Mapping[str, str] = os.environ) -> str:
+def mask_text(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """A message or a line of a program as it is recorded: words and numbers; `***` for all that has
     another form.
 
@@ -110,7 +110,7 @@ def masked_text(text: str, environment: Mapping[str, str] = os.environ) -> str:
             closing = re.compile(rf"{quote}|\n|$").search(text, end)
             end = closing.start() if closing else end
         else:
-            shown, expected = _shown_word(match[0], expected, begins)
+            shown, expected = _mask_word(match[0], expected, begins)
         pieces += [between, shown]
     return without_homes(_without_values("".join([*pieces, text[end:]]), environment))
 
@@ -130,12 +130,12 @@ _OF_NAMES = (_Next.AMBIGUOUS, _Next.NAMED)
 _HIDES_QUOTES = (_Next.IN_QUOTES, _Next.NAMED, _Next.BEHIND_SIGN)
 
 
-def _shown(command: Sequence[str]) -> Iterator[str]:
+def _mask_command(command: Sequence[str]) -> Iterator[str]:
     before = ""
     for position, argument in enumerate(command):
         name, equals, value = argument.partition("=")
         if position == 0:
-            yield shown_path(argument)
+            yield mask_path(argument)
         elif _secret_before(before):
             yield HIDDEN
         elif (
@@ -148,9 +148,9 @@ def _shown(command: Sequence[str]) -> Iterator[str]:
         ):
             yield argument
         elif equals and (is_option(name) or (_VARIABLE.fullmatch(name) and is_word(name))):
-            yield f"{name}={_shown_value(name, value)}"
+            yield f"{name}={_mask_value(name, value)}"
         elif SCRIPT.fullmatch(argument):
-            yield shown_path(argument)
+            yield mask_path(argument)
         elif re.match(r"-[A-Za-z]", argument):
             yield argument if is_number(argument[2:]) else argument[:2] + HIDDEN
         else:
@@ -175,21 +175,21 @@ def _secret_before(option: str) -> bool:
     return option.startswith("-") and "=" not in option and is_secret(option)
 
 
-def _shown_value(name: str, value: str) -> str:
+def _mask_value(name: str, value: str) -> str:
     if is_secret(name):
         return HIDDEN
     if is_number(value) or is_choice(value):
         return value
-    return shown_path(value) if SCRIPT.fullmatch(value) else HIDDEN
+    return mask_path(value) if SCRIPT.fullmatch(value) else HIDDEN
 
 
-def _shown_word(word: str, expected: _Next, begins: bool = False) -> tuple[str, _Next]:
+def _mask_word(word: str, expected: _Next, begins: bool = False) -> tuple[str, _Next]:
     """A word of a text as it is recorded, and what the next one may be; it may be an option where
     it begins one.
     """
     scheme, between, address = word.partition("://")
     if between:
-        return f"{scheme}://{_shown_address(address)}", _Next.ANYTHING
+        return f"{scheme}://{_mask_address(address)}", _Next.ANYTHING
     if expected in (_Next.NAMED, _Next.BEHIND_SIGN) and word in _SIGNS:
         return word, _Next.BEHIND_SIGN
     if expected in (_Next.AMBIGUOUS, _Next.IN_QUOTES) and word in _ASSIGNING:
@@ -199,14 +199,14 @@ def _shown_word(word: str, expected: _Next, begins: bool = False) -> tuple[str, 
     if _is_hidden_here(word, expected):
         return HIDDEN, _Next.ANYTHING
     if begins and _OPTION.match(word):
-        return _shown_option(word)
+        return _mask_option(word)
     if expected == _Next.VALUE and is_choice(word):
         return word, _Next.ANYTHING
     if _is_place(word):
         return HIDDEN, _Next.ANYTHING
     if word.startswith(("/", "~/")) or _WINDOWS_PATH.fullmatch(word):
-        return _shown_place(word), _Next.ANYTHING
-    return _shown_name(word)
+        return _mask_place(word), _Next.ANYTHING
+    return _mask_name(word)
 
 
 def _is_hidden_here(word: str, expected: _Next) -> bool:
@@ -224,7 +224,7 @@ def _is_hidden_here(word: str, expected: _Next) -> bool:
     return False
 
 
-def _shown_option(word: str) -> tuple[str, _Next]:
+def _mask_option(word: str) -> tuple[str, _Next]:
     """An option in a text: its value is hidden like that in a command line."""
     name, equals, value = word.partition("=")
     plain = name.rstrip(".:")
@@ -236,7 +236,7 @@ def _shown_option(word: str) -> tuple[str, _Next]:
     shown = name if is_option(plain) else HIDDEN
     if equals:
         follows = _Next.BEHIND_SIGN if value.endswith((":", "=")) else _Next.ANYTHING
-        return f"{shown}={_shown_value(plain, value)}" if value else f"{shown}=", (
+        return f"{shown}={_mask_value(plain, value)}" if value else f"{shown}=", (
             follows if value else _Next.BEHIND_SIGN if is_secret(plain) else _Next.VALUE
         )
     return shown, _Next.BEHIND_SIGN if is_secret(plain) else _Next.VALUE
@@ -257,17 +257,17 @@ def _is_place(word: str) -> bool:
     )
 
 
-def _shown_place(word: str) -> str:
+def _mask_place(word: str) -> str:
     """A path in a text, maybe with a line of the file behind it."""
     path, rest = _PLACE_IN_TEXT.fullmatch(word).groups()[:2]  # type: ignore[union-attr]
     if "\\" not in path:
-        return (shown_path(path) if path.strip("/") else path) + rest
+        return (mask_path(path) if path.strip("/") else path) + rest
     drive = re.match(r"([A-Za-z]:)?\\*", path)[0]  # type: ignore[index]
     inside = path[len(drive) :].replace("\\", "/")
-    return drive + shown_path(f"/{inside}")[1:].replace("/", "\\") + rest
+    return drive + mask_path(f"/{inside}")[1:].replace("/", "\\") + rest
 
 
-def _shown_name(word: str) -> tuple[str, _Next]:
+def _mask_name(word: str) -> tuple[str, _Next]:
     """A word, or a name and its value with a sign between them."""
     name, sign, value = re.match(r"([^=:]*)(:(?!:)|=|)(.*)", word, re.DOTALL).groups()  # type: ignore[union-attr]
     if not sign:
@@ -280,7 +280,7 @@ def _shown_name(word: str) -> tuple[str, _Next]:
         return f"{shown_name}{sign}{value}", _Next.ANYTHING
     if secret:
         return f"{shown_name}{sign}{HIDDEN}", _Next.ANYTHING
-    shown, follows = _shown_word(value, _Next.ANYTHING)
+    shown, follows = _mask_word(value, _Next.ANYTHING)
     return f"{shown_name}{sign}{shown}", follows
 
 
@@ -293,7 +293,7 @@ def _after_name(word: str) -> _Next:
     return _Next.AMBIGUOUS if _AMBIGUOUS.fullmatch(word) else _Next.NAMED
 
 
-def _shown_address(address: str) -> str:
+def _mask_address(address: str) -> str:
     """What of an address behind `://` is kept: this machine's own, and the path of a page that is
     public.
     """

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 def read(args: argparse.Namespace) -> Contents:
     """The breakdown that the arguments ask for, with what stands beside it."""
-    from ..analysis.decompose.breakdown import recorded_breakdown
+    from ..analysis.decompose.breakdown import break_down_recording
     from ..analysis.decompose.communication import communication
     from ..analysis.decompose.idle import explain_idle
     from ..analysis.decompose.kernel_times import device_work
@@ -69,7 +69,7 @@ def read(args: argparse.Namespace) -> Contents:
     with open_any(args.recording) as recording:
         refuse_log(recording, args.recording, "breakdown")
         work = device_work(recording, copied_bytes=True, device=args.gpu)
-        breakdown = recorded_breakdown(
+        breakdown = break_down_recording(
             recording, args.by, args.at, by_instance=args.by_instance, device=args.gpu
         )
         steps = recording.frame("steps")

@@ -181,20 +181,20 @@ def _compare(args: argparse.Namespace) -> int:
     """Compare recordings, or versions that are measured now; returns the exit code."""
     from ..analysis.compare import compare, refuse_different
     from ..analysis.conditions import conditions_of
-    from ..analysis.side import recorded_side
+    from ..analysis.side import prepare_side
     from ..profile_files import open_any
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
     paths = (
-        _measured(args, over)
+        _measure_versions(args, over)
         if args.measure or args.framework
-        else [(str(path), path) for path in _recorded(args)]
+        else [(str(path), path) for path in _list_recordings(args)]
     )
     with ExitStack() as opened:
         recordings = [(name, opened.enter_context(open_any(path))) for name, path in paths]
         steps = _steps([recording for _, recording in recordings])
         sides = [
-            recorded_side(name, side, rows)
+            prepare_side(name, side, rows)
             for (name, side), rows in zip(recordings, steps, strict=True)
         ]
         if not args.different:
@@ -222,14 +222,14 @@ def _compare(args: argparse.Namespace) -> int:
 
 def _steps(recordings: list[Recording]) -> list[pd.DataFrame]:
     """The steps to compare; of logs of servers those of decode, at equal context."""
-    from ..analysis.server_log import compared_steps, is_server_log
+    from ..analysis.server_log import collect_decode_blocks, is_server_log
 
     if any(is_server_log(recording) for recording in recordings):
-        return compared_steps(recordings)
+        return collect_decode_blocks(recordings)
     return [recording.frame("steps") for recording in recordings]
 
 
-def _recorded(args: argparse.Namespace) -> list[AnyPath]:
+def _list_recordings(args: argparse.Namespace) -> list[AnyPath]:
     if args.base is None or not args.others:
         raise CurvescopeError(
             "Name two recordings or more, or versions to measure: --measure base=main head=. "
@@ -239,14 +239,14 @@ def _recorded(args: argparse.Namespace) -> list[AnyPath]:
     return [args.base, *args.others]
 
 
-def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, AnyPath]]:
+def _measure_versions(args: argparse.Namespace, over: float | None) -> list[tuple[str, AnyPath]]:
     """Measure the versions; returns their names and recordings."""
     with TemporaryDirectory(prefix="curvescope-") as compiled:
         versions = _in_frameworks(args, Path(compiled)) if args.framework else _versions(args)
-        return _visited(args, versions, over)
+        return _visit_versions(args, versions, over)
 
 
-def _visited(
+def _visit_versions(
     args: argparse.Namespace, versions: Sequence[Version], over: float | None
 ) -> list[tuple[str, AnyPath]]:
     """Visit the versions in turn; returns their names and recordings."""
@@ -305,7 +305,7 @@ def _in_frameworks(args: argparse.Namespace, compiled: Path) -> list[Version]:
     """
     from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.versions import Version
-    from ..profiling.workload.framework_step import kept_compilations
+    from ..profiling.workload.framework_step import list_cache_variables
 
     named = [text.partition("@") for text in args.framework.split(",")]
     names = [name for name, _, _ in named]
@@ -329,6 +329,6 @@ def _in_frameworks(args: argparse.Namespace, compiled: Path) -> list[Version]:
                 f"--framework {name}@{python}: that is no program that can be run. Name the Python "
                 "of an environment with the framework, e.g. jax@/opt/jax/bin/python."
             )
-        kept = tuple(kept_compilations(name, compiled).items())
+        kept = tuple(list_cache_variables(name, compiled).items())
         versions.append(Version(name, ".", python, kept, configuration=made))
     return versions

@@ -20,7 +20,7 @@ from ..base.arguments import (
     device_kind,
     duration_text,
 )
-from ..base.endings import answered_if_interrupted
+from ..base.endings import answer_if_interrupted
 from ..base.errors import CurvescopeError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         show_diagnosis(recording, **options.shown(args), facts=facts_for(recording))
 
     with (
-        answered_if_interrupted(lambda: answer(open_recording(args.recording))),
+        answer_if_interrupted(lambda: answer(open_recording(args.recording))),
         clocks_may_be_locked(args.lock_clocks),
     ):
         recording = confirm_with_bars(args.recording, seconds, args.run_its_code)

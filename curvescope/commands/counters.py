@@ -48,12 +48,12 @@ def run(args: argparse.Namespace) -> int:
         messages.print(line, style="dim")
 
     for done in count_kernels(args.recording, batches, report, args.tool, args.run_its_code):
-        print(_described(done))
+        print(_describe_counts(done))
     print(f"Next:\n  curvescope breakdown {args.recording}\n  curvescope roofline {args.recording}")
     return 0
 
 
-def _described(done: Counted) -> str:
+def _describe_counts(done: Counted) -> str:
     """What was counted and joined at one batch size, in one line."""
     by = (
         "order, name and geometry"

@@ -39,7 +39,7 @@ from ..base.arguments import (
     TOTAL_S,
     default_experiments_s,
 )
-from ..base.endings import answered_if_interrupted
+from ..base.endings import answer_if_interrupted
 from ..base.errors import CurvescopeError
 from ..base.standard_output import prints_to_stderr
 from ..base.torch_runtime import pick_device
@@ -140,7 +140,7 @@ def _diagnose(args: argparse.Namespace) -> None:
 
     with (
         options.clocks(args, device),
-        answered_if_interrupted(answer),
+        answer_if_interrupted(answer),
         prints_to_stderr(),
     ):
         site = site_of(configuration, find_device=args.device is None, in_rounds=True)

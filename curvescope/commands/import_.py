@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     from ..base.arrow_alone import start_without_pandas
 
     start_without_pandas()
-    from ..profile_files import advised_lines, describe_imported, notes
+    from ..profile_files import describe_imported, list_advice, notes
     from ..profiling.recording.store import has_chunks
 
     if len(args.file) == 1 and has_chunks(args.file[0]):
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     for line in notes(done):
         print_prose(line)
     print(escape_controls(f"Recorded in {done.path}."))
-    for line in advised_lines(done.path):
+    for line in list_advice(done.path):
         print_prose(line)
     if args.kind == "sweep" or done.rows["steps"]:
         print(escape_controls(f"Next:\n  curvescope explain {done.path}"))

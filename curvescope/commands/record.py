@@ -92,9 +92,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _say(recording: Recording, lines: Sequence[str]) -> None:
     """Say where the time went, and what that suggests, then these lines."""
-    from ..profile_files import advised_lines
+    from ..profile_files import list_advice
 
-    for line in (*advised_lines(recording.path), *lines):
+    for line in (*list_advice(recording.path), *lines):
         print_prose(f"curvescope: {line}", stderr=True)
 
 

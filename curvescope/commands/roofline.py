@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     with open_any(args.recording) as recording:
         refuse_log(recording, args.recording, "roofline")
         meta, hardware = recording.meta, hardware_of(recording.meta)
-        drawn = roofline.recorded_roofline(recording, args.by, args.at)
+        drawn = roofline.read_roofline(recording, args.by, args.at)
     if args.svg is not None:
         from ..analysis.render.svg import roofline_svg
 

@@ -50,6 +50,6 @@ def run(args: argparse.Namespace) -> int:
         workload.try_step(batch)
         for _ in range(args.warm_up):
             workload.time_step()
-        for number, duration_ns in enumerate(workload.annotated_steps(args.steps), 1):
+        for number, duration_ns in enumerate(workload.run_annotated(args.steps), 1):
             print(f"batch {batch}, step {number}: {duration_ns / 1e6:.3f} ms, including ranges")
     return 0

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from .. import options
 from ..analysis.render import terminal
 from ..base.counted import counted
-from ..base.endings import answered_if_interrupted
+from ..base.endings import answer_if_interrupted
 from ..base.errors import CurvescopeError
 from ..base.torch_runtime import pick_device
 from ..parsers import group
@@ -119,13 +119,13 @@ def run(args: argparse.Namespace) -> int:
     if args.scheduler is None:
         if args.workers is not None:
             raise CurvescopeError("--workers needs --scheduler local.")
-        return _planned(args, None)
+        return _sweep_by_plan(args, None)
     if args.lock_clocks is not None:
         raise CurvescopeError(
             "--lock-clocks is for a GPU of this machine: omit it with --scheduler."
         )
     with _workers(args) as workers:
-        return _planned(args, workers)
+        return _sweep_by_plan(args, workers)
 
 
 def _workers(args: argparse.Namespace) -> Workers:
@@ -154,7 +154,7 @@ def _workers(args: argparse.Namespace) -> Workers:
     return LocalWorkers(args.workers, threads=cores // args.workers)
 
 
-def _planned(args: argparse.Namespace, workers: Workers | None) -> int:
+def _sweep_by_plan(args: argparse.Namespace, workers: Workers | None) -> int:
     from ..profiling.measure.sweep_plan import PLAN_FILE
 
     plan = (
@@ -162,21 +162,21 @@ def _planned(args: argparse.Namespace, workers: Workers | None) -> int:
         if args.resume
         else _plan(args, workers)
     )
-    with _kept_compilations(plan):
+    with _keep_compilations(plan):
         return _sweep(args, plan, workers)
 
 
 @contextlib.contextmanager
-def _kept_compilations(plan: SweepPlan) -> Iterator[None]:
+def _keep_compilations(plan: SweepPlan) -> Iterator[None]:
     """Let visits, which are processes, take what an earlier one of their framework compiled."""
-    from ..profiling.workload.framework_step import kept_compilations
+    from ..profiling.workload.framework_step import list_cache_variables
 
     frameworks = {configuration.runs_in for configuration in plan.configurations} - {None}
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         variables = dict(
             pair
             for framework in frameworks
-            for pair in kept_compilations(str(framework), Path(folder)).items()
+            for pair in list_cache_variables(str(framework), Path(folder)).items()
         )
         os.environ.update(variables)
         try:
@@ -208,7 +208,7 @@ def _sweep(args: argparse.Namespace, plan: SweepPlan, workers: Workers | None) -
         f"{counted(len(plan.configurations), 'recording')}, protocol {plan.protocol.name}, into "
         f"{folder}{where}."
     )
-    if note := _shared(measurers):
+    if note := _warn_of_shared_cpu(measurers):
         messages.print(note, style="yellow")
 
     def answer() -> list[Recording]:
@@ -220,7 +220,7 @@ def _sweep(args: argparse.Namespace, plan: SweepPlan, workers: Workers | None) -
 
     labels = [configuration.label for configuration in plan.configurations]
     with (
-        answered_if_interrupted(answer),
+        answer_if_interrupted(answer),
         LiveCurves(labels, plan.protocol.statistic, Axis(plan.configurations[0].axis)) as view,
     ):
         try:
@@ -241,7 +241,7 @@ def _sweep(args: argparse.Namespace, plan: SweepPlan, workers: Workers | None) -
     return 0
 
 
-def _shared(measurers: Sequence[Measurer]) -> str | None:
+def _warn_of_shared_cpu(measurers: Sequence[Measurer]) -> str | None:
     """A warning for workers on one CPU."""
     machines = [measurer.machine for measurer in measurers]
     if (
@@ -326,12 +326,12 @@ def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configu
             fixed=axes.fixed,
         )
         for network in dict.fromkeys(args.network)
-        for mode in _chosen(args.mode, MODES, "--mode")
-        for precision in _chosen(args.precision, STEP_PRECISIONS, "--precision")
+        for mode in _parse_choices(args.mode, MODES, "--mode")
+        for precision in _parse_choices(args.precision, STEP_PRECISIONS, "--precision")
     ]
 
 
-def _chosen(text: str, allowed: tuple[str, ...], option: str) -> list[str]:
+def _parse_choices(text: str, allowed: tuple[str, ...], option: str) -> list[str]:
     chosen = list(dict.fromkeys(text.split(",")))
     for name in chosen:
         if name not in allowed:

@@ -101,10 +101,10 @@ def _pack(module: Any) -> None:
     if not torch.backends.mkldnn.is_available():
         raise CurvescopeError(_MISSING_OF_ONEDNN)
     for layer in layers:
-        layer.forward = _packed(torch, layer)
+        layer.forward = _pack_layer(torch, layer)
 
 
-def _packed(torch: Any, layer: Any) -> Any:
+def _pack_layer(torch: Any, layer: Any) -> Any:
     product = torch.ops.mkldnn._linear_pointwise.default
     with torch.no_grad():
         weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach())

@@ -15,9 +15,9 @@ from ...base.torch_runtime import import_torch
 from ...profiling.hardware.host import physical_cores
 from ...profiling.hardware.locked_clocks import (
     NOT_ASKED,
-    locked_clock_hz,
     locked_clocks,
     may_lock_clocks,
+    read_locked_clock_hz,
 )
 from ...profiling.measure.visits import StepRow
 from ...profiling.workload.steps import ChangedSteps
@@ -239,7 +239,7 @@ _BELOW = 0.95  # of the lowest clock; an average of samples may be above the clo
 
 
 def _reason_against(target: Target) -> str | None:
-    if locked_clock_hz() is not None:
+    if read_locked_clock_hz() is not None:
         return "the clock is locked already"
     if not may_lock_clocks():
         return NOT_ASKED

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ...base.errors import CurvescopeError
-from ...profiling.recording.operators import written_arguments
+from ...profiling.recording.operators import find_written_arguments
 
 _ROUNDING = 1e-2  # of the size of a tensor
 
@@ -227,7 +227,7 @@ def _write_back(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -
     of_name = dict(
         zip((argument.name for argument in schema.arguments), arguments, strict=False)
     ) | dict(named)
-    written = [schema.arguments[index].name for index in sorted(written_arguments(schema))]
+    written = [schema.arguments[index].name for index in sorted(find_written_arguments(schema))]
     return [of_name[name] for name in written if name in of_name]
 
 

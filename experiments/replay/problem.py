@@ -234,7 +234,7 @@ def _families(names: Iterable[str]) -> set[str]:
     return {family(name) for name in names if not _OPERATOR.fullmatch(name)} - {LAYOUT, HELPER}
 
 
-def replayed_kernels(recording: Recording) -> Mapping[int, list[str]]:
+def list_replayed_kernels(recording: Recording) -> Mapping[int, list[str]]:
     """By batch size, names of the kernels in the profiled calls of a recorded replay, longest
     first.
     """

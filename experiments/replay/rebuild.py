@@ -22,7 +22,7 @@ from ...profiling.recording.operators import (
     TensorArgument,
     TensorList,
     Value,
-    written_arguments,
+    find_written_arguments,
 )
 from .recorded_call import CannotReplay, RecordedCall, tensors_of
 from .values import Values, dtype_of, storage_elements
@@ -92,7 +92,7 @@ def rebuild(
     schema = overload._schema
     # Those that only receive results need no values.
     mutated = frozenset(
-        index for index in written_arguments(schema) if not schema.arguments[index].is_out
+        index for index in find_written_arguments(schema) if not schema.arguments[index].is_out
     )
     values = Values(
         torch, call, [argument.name for argument in schema.arguments], mutated, device, seed

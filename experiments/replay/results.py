@@ -9,9 +9,9 @@ from typing import Any
 
 from ...base.counted import counted
 from ...base.torch_runtime import import_torch
-from ...kernels.problem import allowed_relative_error
+from ...kernels.problem import bound_relative_error
 from ...profiling.hardware.precisions import PRECISIONS
-from ...profiling.recording.operators import written_arguments
+from ...profiling.recording.operators import find_written_arguments
 from .runnable import Runnable
 
 # What these return is memory as it was.
@@ -35,7 +35,7 @@ def results_of(returned: Any) -> list[Any]:
 
 def find_changed_operands(overload: Any, arguments: Sequence[Any]) -> list[Any]:
     """The tensors among the arguments that an operator writes."""
-    written = sorted(written_arguments(overload._schema))
+    written = sorted(find_written_arguments(overload._schema))
     return results_of([arguments[index] for index in written if arguments[index] is not None])
 
 
@@ -132,7 +132,7 @@ def _differs(expected: Any, actual: Any, terms: float, tf32: bool) -> str | None
         if not torch.equal(expected.isfinite(), actual.isfinite()):
             return "other results are infinite or no numbers"
         error, scale = _error_and_scale(torch, (expected - actual)[both], expected[both])
-    allowed = 2 * allowed_relative_error(precision, terms)  # both are rounded
+    allowed = 2 * bound_relative_error(precision, terms)  # both are rounded
     if error <= allowed * scale:
         return None
     share = error / scale if scale else float("inf")

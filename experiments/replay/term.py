@@ -177,7 +177,7 @@ def read_term(
         if call.phase == phase
         and (call.layer == layer or is_expert_of(call.layer or "", layer or ""))
     ]
-    if _kept_memory(recording):
+    if _has_kept_memory(recording):
         blocks.add(heap.LARGEST_THRESHOLD)
     return ReplayedTerm(families(own), step_bytes, frozenset(blocks), device, budget_bytes)
 
@@ -189,7 +189,7 @@ def _with_own_weights(call: RecordedCall) -> list[RecordedCall]:
     return [replace(call, calls=1)] * call.calls
 
 
-def _kept_memory(recording: Recording) -> bool:
+def _has_kept_memory(recording: Recording) -> bool:
     """Whether the recorded steps took fewer page faults than a large tensor has pages; False if
     they are not counted.
 

@@ -113,13 +113,13 @@ def _latency(problem: Problem, operands: tuple[Array, ...], threads: int) -> Pre
 
 def _peak(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepared:
     assert isinstance(problem, Peak)
-    from .numba_cpu_kernels import fused_multiply_adds
+    from .numba_cpu_kernels import create_fused_multiply_adds
 
     if problem.chains % threads:
         raise UnsupportedError(f"{problem.chains} chains cannot be divided over {threads} threads")
     start = operands[0].reshape(threads, -1)
     end = np.empty_like(start)
-    kernel = fused_multiply_adds(start.shape[1])
+    kernel = create_fused_multiply_adds(start.shape[1])
     run = partial(kernel, problem.steps, start.dtype.type(A), start.dtype.type(B), start, end)
     return Prepared(run, lambda: end.ravel().astype(np.float64), "numba fma")
 

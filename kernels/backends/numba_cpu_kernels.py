@@ -125,7 +125,7 @@ def chase(loads, buffer, last):
     last[0] = index
 
 
-def fused_multiply_adds(width):
+def create_fused_multiply_adds(width):
     """Create the kernel that runs `width` chains in every thread: a constant, so that LLVM keeps
     them in registers.
 

@@ -108,9 +108,7 @@ def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: 
         )
     else:
         kind = "flash on a CPU" if algorithm == "flash" and not cuda else algorithm
-        to_operands = _fused_gradients(
-            aten, kind, (*gradient, *operands), calls[algorithm](), causal
-        )
+        to_operands = _bind_backward(aten, kind, (*gradient, *operands), calls[algorithm](), causal)
     return Prepared(
         to_operands,
         lambda: np.stack([host_array(gradient_of) for gradient_of in to_operands()[:3]]),
@@ -118,7 +116,7 @@ def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: 
     )
 
 
-def _fused_gradients(
+def _bind_backward(
     aten: Any, algorithm: str, tensors: tuple[Any, ...], results: tuple[Any, ...], causal: bool
 ) -> Callable[[], Any]:
     """The backward operator of a fused attention, with the arguments that autograd gives it

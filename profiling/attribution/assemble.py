@@ -24,7 +24,7 @@ from . import steps
 from .collectives import is_communication
 from .columns import Growing, Timed, code_array, code_column, constant, dictionary, int_column
 from .device_work import Captures, DeviceWork, Launches, Placed
-from .kernel_columns import demangled, fused_operators, with_flops
+from .kernel_columns import demangle_names, find_fused_operators, with_flops
 from .memory_peak import peak_rows
 from .nesting import NONE, Bools, Codes, Ints
 from .operator_calls import LaunchedWork, attach_work
@@ -190,7 +190,7 @@ class _Assembly:
                     batch = batch.filter(of_row == device)
                 yield (
                     table,
-                    demangled(batch)
+                    demangle_names(batch)
                     if table == "kernels" and "name" in batch.column_names
                     else batch,
                 )
@@ -385,7 +385,7 @@ class _Assembly:
             columns = self._of_communication(range_, batch) | columns
         if (
             table == "kernels"
-            and (fused := fused_operators(batch["name"], self._options.fused)) is not None
+            and (fused := find_fused_operators(batch["name"], self._options.fused)) is not None
         ):
             columns["fused"] = fused
         if table == "kernels" and (fused_work := self._options.fused_flops):

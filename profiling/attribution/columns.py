@@ -71,12 +71,12 @@ class Timed:
         start = (
             pa.nulls(len(duration), pa.int64())
             if self._replayed
-            else _masked(self.start_ns, ~self.started)
+            else _mask_absent(self.start_ns, ~self.started)
         )
-        return {"start_ns": start, "duration_ns": _masked(duration, ~self.complete)}
+        return {"start_ns": start, "duration_ns": _mask_absent(duration, ~self.complete)}
 
 
-def _masked(values: Ints | Codes, absent: Bools) -> pa.Array:
+def _mask_absent(values: Ints | Codes, absent: Bools) -> pa.Array:
     return pa.array(values, mask=absent if absent.any() else None)
 
 
@@ -138,7 +138,7 @@ def code_column(column: pa.ChunkedArray | pa.Array) -> Ints:
 
 def code_array(code: Ints | Codes) -> pa.Array:
     """Numbers with null for `NONE`."""
-    return _masked(code, code == NONE)
+    return _mask_absent(code, code == NONE)
 
 
 def constant(text: str, count: int) -> pa.DictionaryArray:

@@ -15,7 +15,7 @@ from .fused_kernels import shares_of_name
 from .range_names import scrub
 
 
-def demangled(batch: pa.Table) -> pa.Table:
+def demangle_names(batch: pa.Table) -> pa.Table:
     """The kernels with the names that C++ programs have in their sources, where the profiler wrote
     the linker's.
     """
@@ -30,7 +30,7 @@ def demangled(batch: pa.Table) -> pa.Table:
     )
 
 
-def fused_operators(names: pa.ChunkedArray, operators: Mapping[str, str]) -> pa.Array | None:
+def find_fused_operators(names: pa.ChunkedArray, operators: Mapping[str, str]) -> pa.Array | None:
     """The operators in each generated kernel, as far as known, else by its name; None if there is
     no such kernel.
     """

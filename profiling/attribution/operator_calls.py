@@ -79,7 +79,7 @@ def attach_work(
             -1, len(_ROLES)
         )
         amount = table[operation[shares // len(_ROLES)], shares % len(_ROLES)]
-        values[rows] = _shared(amount, share, work.duration_ns[rows])
+        values[rows] = _share_amounts(amount, share, work.duration_ns[rows])
     return flops, size
 
 
@@ -124,7 +124,7 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tupl
     return rows, group, np.where(apart[group], role, 0)
 
 
-def _shared(amount: Ints, share: Ints, duration_ns: Ints) -> Ints:
+def _share_amounts(amount: Ints, share: Ints, duration_ns: Ints) -> Ints:
     """Amounts (`NONE` if unknown) divided by time among rows, in whole numbers that add up; `share`
     is sorted.
     """

@@ -237,7 +237,7 @@ def _tensor(shape: Sequence[int], dtype: str, strides: Sequence[int] | None) -> 
     )
 
 
-def typed_list(types: Sequence[str]) -> str:
+def join_types(types: Sequence[str]) -> str:
     """The entry of `Operation.dtypes` for a list of tensors of known types."""
     return "|".join((_LIST, *types))
 

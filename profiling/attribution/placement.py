@@ -68,7 +68,7 @@ class HostSpans:
         """Whether the meaning of each span passes the test."""
         return self.of_names([test(meaning) for meaning in self.meanings]).astype(np.bool_)
 
-    def coded(self, texts: Sequence[str | None]) -> tuple[list[str], Ints]:
+    def encode_texts(self, texts: Sequence[str | None]) -> tuple[list[str], Ints]:
         """The distinct texts of the names, sorted, and each span's index into them."""
         distinct = sorted({text for text in texts if text is not None})
         index = {text: i for i, text in enumerate(distinct)}
@@ -322,14 +322,14 @@ def _follow(layer: Ints, thread: Ints, start_ns: Ints, backward: Bools, leads: B
 
 
 def _layer_paths(spans: HostSpans) -> _Paths:
-    texts, part = spans.coded([meaning.layer for meaning in spans.meanings])
+    texts, part = spans.encode_texts([meaning.layer for meaning in spans.meanings])
     return _Paths(
         texts, part, spans.where(lambda meaning: meaning.whole_layer) & (part != NONE), "/"
     )
 
 
 def _operator_paths(spans: HostSpans) -> tuple[_Paths, Bools]:
-    ops, own = spans.coded([meaning.op for meaning in spans.meanings])
+    ops, own = spans.encode_texts([meaning.op for meaning in spans.meanings])
     begins = spans.where(
         lambda place: (
             place.op.startswith(COMMUNICATION) if place.op is not None else place.role is not None

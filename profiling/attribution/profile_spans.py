@@ -50,7 +50,7 @@ def read_spans(
     if not times.complete.all():
         table = table.filter(pa.array(times.complete))
     # The meaning of a name depends on its domain and role, too.
-    (name, texts), *kinds = (_coded(table, column) for column in ("name", "domain", "role"))
+    (name, texts), *kinds = (_encode_column(table, column) for column in ("name", "domain", "role"))
     key = name
     for code, listed in kinds:
         key = key * (len(listed) + 1) + code + 1
@@ -87,7 +87,7 @@ def read_spans(
     return table, spans, names
 
 
-def _coded(table: pa.Table, column: str) -> tuple[Ints, list[str]]:
+def _encode_column(table: pa.Table, column: str) -> tuple[Ints, list[str]]:
     if column not in table.column_names:
         return np.full(table.num_rows, NONE, np.int64), []
     encoded = dictionary(table[column])
@@ -102,7 +102,9 @@ def _operations(
     """
     if "shapes" not in table.column_names:
         return None, []
-    columns = [_coded(table, column) for column in ("shapes", "dtypes", "concrete", "strides")]
+    columns = [
+        _encode_column(table, column) for column in ("shapes", "dtypes", "concrete", "strides")
+    ]
     call = np.full(len(name), NONE, np.int64)
     rows = np.flatnonzero(columns[0][0] != NONE)
     key = name[rows]

@@ -271,7 +271,7 @@ def _by_convention(name: str, domain: str | None) -> RangeName:
         or name.startswith((NODE_PREFIX, *COMMUNICATION))
         or _OPERATOR.fullmatch(name)
     ):
-        return _emitted(name)
+        return _read_emitted(name)
     name = _CALL_NUMBER.sub("", name)
     if name.startswith(_COMMUNICATION_CALLS):
         return _operator(name)
@@ -282,7 +282,7 @@ def _by_convention(name: str, domain: str | None) -> RangeName:
     return RangeName(layer=name, batch=batch)
 
 
-def _emitted(name: str) -> RangeName:
+def _read_emitted(name: str) -> RangeName:
     """An operator as emit_nvtx writes it."""
     match = _EMIT_NVTX.fullmatch(name)
     if match is None:

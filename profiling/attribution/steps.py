@@ -268,7 +268,7 @@ class MarkedSteps:
         return windows
 
 
-def repeated_windows(
+def find_repeated_windows(
     name: Ints, start_ns: Ints, end_ns: Ints, stream: Ints, unit: Ints | None = None
 ) -> Windows:
     """Windows of the steps by the repetition of kernel names, on the stream with most time; empty

@@ -156,11 +156,11 @@ class Timeline:
             self.marked.reach(placed.step, start_ns, end_ns)
             outside = (placed.step == NONE) & timed
             if outside.any():
-                launched_ns = self._launched(placed.launch[outside], start_ns[outside])
+                launched_ns = self._find_launch_times(placed.launch[outside], start_ns[outside])
                 self.marked.hold(process[outside], launched_ns, end_ns[outside])
             self._add_time((end_ns - start_ns)[timed], placed.step[timed])
 
-    def _launched(self, launch: Codes, start_ns: Ints) -> Ints:
+    def _find_launch_times(self, launch: Codes, start_ns: Ints) -> Ints:
         """When device work was launched; without a launch when it began."""
         if not len(self._launches.start_ns):
             return start_ns
@@ -202,7 +202,9 @@ class Timeline:
             if work.on_host[kernels].all():  # operators inside others may be missing in some steps
                 windows = steps.whole_periods(*self._outermost_operators())
             complete = bool(windows)
-            windows = windows or steps.repeated_windows(*(column[kernels] for column in columns))
+            windows = windows or steps.find_repeated_windows(
+                *(column[kernels] for column in columns)
+            )
         if windows and self._options.steps == AUTO and not complete:
             known = steps.are_steps(windows, work.start_ns[timed], work.end_ns[timed])
             windows = windows if known and not self._are_layers(windows, work) else []

@@ -122,12 +122,12 @@ class _NextSteps(torch_windows.Recorder):
             self._ended = []
             self._writer.start()
 
-    def _called(self, module: Any, arguments: Any) -> None:
+    def _note_call(self, module: Any, arguments: Any) -> None:
         # A request may come inside the model's call, whose hooks torch has already passed: its
         # parts are no models.
         if self._model is None and _is_in_module():
             return
-        super()._called(module, arguments)
+        super()._note_call(module, arguments)
 
     def _begun(self) -> Any:
         before_ns = time.monotonic_ns()

@@ -50,7 +50,7 @@ def run_command(command: Sequence[str], environment: Mapping[str, str] | None = 
     It is never killed: a program may need its time to end. CurvescopeError: it cannot be run.
     """
     program = _Program(command)
-    with _handled((*_ENDING, *_OTHERS), program.signalled):
+    with _handle_signals((*_ENDING, *_OTHERS), program.on_signal):
         try:
             code = program.run(environment)
         except OSError as error:
@@ -63,12 +63,12 @@ def endings_held() -> Iterator[None]:
     """Go on in the block when asked to end, but by Ctrl-C: who asks gives some time, e.g. Slurm 30
     s.
     """
-    with _handled((*_ENDING[1:], *_OTHERS), lambda *_: None):
+    with _handle_signals((*_ENDING[1:], *_OTHERS), lambda *_: None):
         yield
 
 
 @contextmanager
-def _handled(names: Sequence[str], handler: _Handler) -> Iterator[None]:
+def _handle_signals(names: Sequence[str], handler: _Handler) -> Iterator[None]:
     """Handle signals in the block, but for those that are ignored, e.g. SIGHUP by nohup; only in
     the main thread.
     """
@@ -108,7 +108,7 @@ class _Program:
         finally:
             self._witness.end()
 
-    def signalled(self, number: int, _: FrameType | None) -> None:
+    def on_signal(self, number: int, _: FrameType | None) -> None:
         """Pass a signal on, unless it reached the program by itself."""
         name = signal.Signals(number).name
         if name in _ENDING and self.ended_by is None:
@@ -141,9 +141,9 @@ class _Witness:
     """A process beside the program: if it gets a signal, the program got it too."""
 
     def __init__(self) -> None:
-        self._process = self._started()
+        self._process = self._start_cat()
 
-    def _started(self) -> subprocess.Popen[bytes] | None:
+    def _start_cat(self) -> subprocess.Popen[bytes] | None:
         quiet = subprocess.DEVNULL
         if (cat := find_program("cat")) is None:
             return None
@@ -161,7 +161,7 @@ class _Witness:
         except subprocess.TimeoutExpired:
             return False
         self.end()
-        self._process = self._started()
+        self._process = self._start_cat()
         return code < 0
 
     def end(self) -> None:

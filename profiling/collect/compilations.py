@@ -98,7 +98,7 @@ def code_of(before: Compilations | None, after: Compilations | None) -> str | No
     return NONE if after.refused else SHARED
 
 
-def compiled_functions() -> int:
+def count_compiled_functions() -> int:
     """Number of functions that torch.compile has compiled in this process, by whatever backend."""
     counts = read_compilations()
     return 0 if counts is None else counts.compiled

@@ -21,7 +21,7 @@ _HOOKED = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
 _LIBRARY_VARIABLE = "CUDA_INJECTION64_PATH"
 
 
-def loaded_collector(path: str | None = None) -> Any:
+def find_loaded_collector(path: str | None = None) -> Any:
     """The collector, by default that of `curvescope record`, if it is loaded in this process, else
     None.
     """
@@ -34,7 +34,7 @@ def loaded_collector(path: str | None = None) -> Any:
 
 
 def take_turns(
-    profiler: Any, collector: Callable[[], Any] = loaded_collector
+    profiler: Any, collector: Callable[[], Any] = find_loaded_collector
 ) -> Callable[[], None]:
     """Let the collector, if there is one yet, pause while torch's profiler uses CUPTI; returns what
     undoes it.
@@ -51,7 +51,7 @@ def take_turns(
             library.curvescope_cupti_share(1)
             library.curvescope_cupti_resume()
 
-    def hooked(begin: Any) -> Any:
+    def hook_call(begin: Any) -> Any:
         def call(config: Any, activities: Any, *arguments: Any, **named: Any) -> Any:
             if not activities:  # ranges of NVTX or ITT, not Kineto
                 return begin(config, activities, *arguments, **named)
@@ -67,7 +67,7 @@ def take_turns(
 
         return call
 
-    def hooked_disable(*arguments: Any, **named: Any) -> Any:
+    def disable_and_resume(*arguments: Any, **named: Any) -> Any:
         try:
             return disable(*arguments, **named)
         finally:
@@ -77,7 +77,9 @@ def take_turns(
         for name, call in zip(_HOOKED, (prepare, enable, disable), strict=True):
             setattr(profiler, name, call)
 
-    for name, call in zip(_HOOKED, (hooked(prepare), hooked(enable), hooked_disable), strict=True):
+    for name, call in zip(
+        _HOOKED, (hook_call(prepare), hook_call(enable), disable_and_resume), strict=True
+    ):
         setattr(profiler, name, call)
     return undo
 

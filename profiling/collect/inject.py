@@ -23,7 +23,7 @@ from ..recording.rank_info import describe_rank
 from ..recording.remote_store import AnyPath, RemotePath, as_path
 from ..recording.store import Recording, Status, new_recording_path, open_recording
 from .command import endings_held, require_program, run_command
-from .cupti_turns import loaded_collector, profiles_now, take_turns
+from .cupti_turns import find_loaded_collector, profiles_now, take_turns
 from .kept_chunks import FOLDER_VARIABLE, NotMergedError, begin
 from .merge import PROBE
 from .shared_memory import drained_meanwhile, shared_memory, wait_for_late_ends
@@ -185,7 +185,7 @@ def _take_turns(torch: Any) -> Callable[[], None]:
     """
     if torch is None or torch.version.cuda is None:
         return lambda: None
-    collector = loaded_collector(str(load()._name))
+    collector = find_loaded_collector(str(load()._name))
     if collector is not None:
         collector.curvescope_cupti_share(1)
     return take_turns(torch.autograd.profiler, lambda: collector)

@@ -331,7 +331,7 @@ def _options_in(folder: Path, range_pattern: str | None = None) -> Options:
     """How names of ranges are read: by the pattern that the user gives now, or the one that
     `record` was given and the folder keeps.
     """
-    kept = _kept_in(folder / _OPTIONS, _KeptOptions) or _KeptOptions()
+    kept = _read_kept(folder / _OPTIONS, _KeptOptions) or _KeptOptions()
     if range_pattern is not None:
         options = Options(batch=kept.batch, range_pattern=range_pattern)
         options.names  # noqa: B018 - refuses a wrong pattern
@@ -349,7 +349,7 @@ def _options_in(folder: Path, range_pattern: str | None = None) -> Options:
 
 def _ends_in(folder: Path) -> list[ProcessEnd]:
     """How the processes ended, as far as the command that recorded them could say it."""
-    rows = _kept_in(folder / _ENDS, list[dict[str, int | str]]) or []
+    rows = _read_kept(folder / _ENDS, list[dict[str, int | str]]) or []
     try:
         return [
             msgspec.convert([row[name] for name in ProcessEnd._fields], ProcessEnd) for row in rows
@@ -358,7 +358,7 @@ def _ends_in(folder: Path) -> list[ProcessEnd]:
         raise _damage(folder / _ENDS, error) from error
 
 
-def _kept_in(path: Path, kind: type[T]) -> T | None:
+def _read_kept(path: Path, kind: type[T]) -> T | None:
     """What a small file of the folder keeps; None if it is missing, or cut off by a full disk.
 
     CurvescopeError: it is a link or no file, or holds something else.

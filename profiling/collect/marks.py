@@ -192,9 +192,9 @@ class Marks:
                 self._own(item, layer)
         elif (node := getattr(value, "grad_fn", None)) is not None and node not in self._nodes:
             self._nodes.add(node)
-            node.register_prehook(self._reached(self._code(layer, BACKWARD)))
+            node.register_prehook(self._make_hook(self._code(layer, BACKWARD)))
 
-    def _reached(self, code: int) -> Callable[[Any], None]:
+    def _make_hook(self, code: int) -> Callable[[Any], None]:
         borders, clock_ns, thread = self._borders, self._clock_ns, self._thread
 
         def reached(_: Any) -> None:

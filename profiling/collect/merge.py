@@ -96,7 +96,7 @@ def merge_chunks(
     facts = {
         "collectors": _collectors(processes, columns, torch, ends, probed_process),
         **_devices(columns, torch, processes if probed_process is not None else []),
-        **_found(built),
+        **_count_early_kernels(built),
     }
     writer.check(**facts)
     writer.update(**facts)
@@ -129,20 +129,20 @@ def _read_all(folder: Path) -> tuple[list[ProcessChunks], int]:
 def _profile(
     ranges: pa.Table, columns: Sequence[ProcessColumns], torch: Sequence[TorchProcess], texts: Texts
 ) -> Profile:
-    def encoded(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    def encode_names(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         return (table.set_column(0, "name", texts.encode(table["name"])) for table in tables)
 
     def launches() -> Iterator[pa.Table]:
         for of_process in columns:
             yield from of_process.launches()
         for torch_process in torch:
-            yield from encoded(torch_process.launches)
+            yield from encode_names(torch_process.launches)
 
     def kernels(needed: Sequence[str] | None) -> Iterator[pa.Table]:
         for of_process in columns:
             yield from of_process.kernels(needed)
         for torch_process in torch:
-            yield from encoded(torch_process.kernels)
+            yield from encode_names(torch_process.kernels)
 
     def memory(needed: Sequence[str] | None) -> Iterator[pa.Table]:
         for of_process in columns:
@@ -166,7 +166,7 @@ def _all_ranges(
     these are of; empty if others mark steps too.
     """
     tables = [empty_ranges(), *nvtx, *(table for process in torch for table in process.ranges)]
-    marked = {process for table in tables for process in _marked_processes(table, names)}
+    marked = {process for table in tables for process in _find_marked_processes(table, names)}
     of_torch = [process for process in torch if process.process not in marked and process.steps]
     tables += [process.steps_table() for process in of_torch]
     others = marked | {process.process for process in of_torch}
@@ -175,7 +175,7 @@ def _all_ranges(
     return pa.concat_tables(tables, promote_options="default"), [] if others else used
 
 
-def _marked_processes(table: pa.Table, names: RangeNames) -> set[int]:
+def _find_marked_processes(table: pa.Table, names: RangeNames) -> set[int]:
     keys = [key for key in ("name", "domain", "role", "process") if key in table.column_names]
     distinct = table.group_by(keys).aggregate([]).to_pylist()
     return {
@@ -239,7 +239,7 @@ def _devices(
     return {"device": device, "ceilings": entry_for(device)}
 
 
-def _found(built: Timeline) -> dict[str, Any]:
+def _count_early_kernels(built: Timeline) -> dict[str, Any]:
     count, most_ns = built.before_launch
     # No kernel begins before its launch: this is a lower bound of the error of CUPTI's own
     # conversion.

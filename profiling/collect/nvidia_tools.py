@@ -14,7 +14,7 @@ from ...base.masking import without_secrets
 from ...base.programs import find_program
 from ..hardware.host import describe_environment
 from ..readers import ImportDocument, Options, import_profile, metrics
-from ..readers.nsight_reports import printed_by
+from ..readers.nsight_reports import read_output
 from ..recording.remote_store import AnyPath
 from .command import require_program, run_command
 
@@ -77,7 +77,7 @@ NCU_CONDITIONS = {"clock_control": "none", "cache_control": "none"}
 
 
 def _ncu(folder: Path, request: Request) -> list[str]:
-    listed = ",".join(metrics.wanted("ncu", request.capability))
+    listed = ",".join(metrics.choose_metrics("ncu", request.capability))
     # Without a slash the name is that of a start/end range. A push/pop range holds the kernels of
     # its own thread only, and torch launches those of the backward pass from another one.
     only = [] if request.nvtx_range is None else ["--nvtx", f"--nvtx-include={request.nvtx_range}"]
@@ -96,7 +96,7 @@ def _nvprof(folder: Path, request: Request) -> list[str]:
     if request.with_metrics:
         return [
             "--csv",
-            f"--metrics={','.join(metrics.wanted('nvprof'))}",
+            f"--metrics={','.join(metrics.choose_metrics('nvprof'))}",
             f"--log-file={folder / 'profile.csv'}",
         ]
     return [f"--export-profile={folder / 'profile.nvprof'}", f"--log-file={folder / 'log'}"]
@@ -198,7 +198,7 @@ def _refuse_failure(tool: Tool, log: str, code: int, output: Path | None) -> Non
 
 
 def _help_of(*command: str) -> str:
-    printed = printed_by([*command, "--help"])
+    printed = read_output([*command, "--help"])
     return "" if printed is None else printed.decode(errors="replace")
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from ...base.counted import counted
 from ...base.errors import BackendMissingError, CurvescopeError
-from ..readers.metrics import parts, to_columns, wanted
+from ..readers.metrics import choose_metrics, parts, to_columns
 from .nvidia_tools import NO_PERMISSION
 
 _TYPES = {
@@ -106,7 +106,7 @@ class RangeProfiler:
     """
 
     def __init__(self, path: str | None = None) -> None:
-        path = path or os.environ.get("CURVESCOPE_CUPTI") or _loaded()
+        path = path or os.environ.get("CURVESCOPE_CUPTI") or _find_loaded_library()
         try:
             self._library = ctypes.CDLL(path)
         except OSError as error:
@@ -126,7 +126,9 @@ class RangeProfiler:
         The compute capability, e.g. 9.0, names the metrics of a device; None if unknown.
         """
         # `launch__` names what Nsight Compute itself knows of a launch.
-        names = [name for name in wanted("ncu", capability) if not name.startswith("launch__")]
+        names = [
+            name for name in choose_metrics("ncu", capability) if not name.startswith("launch__")
+        ]
         columns = [
             to_columns("ncu", values, capability)
             for values in self.count(names, device, context, run)
@@ -291,7 +293,7 @@ def _buffer(size: int) -> tuple[Any, int]:
     return buffer, ctypes.addressof(buffer)
 
 
-def _loaded() -> str:
+def _find_loaded_library() -> str:
     """The path of the libcupti that this process has loaded."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()

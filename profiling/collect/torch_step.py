@@ -14,7 +14,7 @@ from ..attribution.events import DeviceEvent, HostEvent, StepRows, kernel_rows
 from ..attribution.library_calls import MklCall, VerboseLog
 from ..attribution.memory_peak import MEMORY_EVENT
 from ..attribution.operator_calls import CountWork
-from ..attribution.outermost_operators import typed_list
+from ..attribution.outermost_operators import join_types
 from ..attribution.range_names import COLLECTIVES, INPUT_PHASE, LAYER_RANGE, PHASE_RANGE, STEP_RANGE
 from ..attribution.source_lines import Watched
 from ..recording.operators import PROFILER_DTYPES
@@ -277,5 +277,5 @@ def _list_types(roots: Iterable[Any]) -> dict[int, dict[int, str]]:
                     PROFILER_DTYPES.get(str(tensor.dtype).removeprefix("torch."), "")
                     for tensor in value
                 ]
-                types.setdefault(event.correlation_id, {})[index] = typed_list(names)
+                types.setdefault(event.correlation_id, {})[index] = join_types(names)
     return types

@@ -27,7 +27,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...base.harmless import without_homes
-from ...base.masking import masked_text
+from ...base.masking import mask_text
 from ..attribution.source_lines import MOST_TEXT, SourceLine, Watched, WatchedCall
 from ..hardware.host_usage import read_page_faults
 from ..recording.operand_numbers import LEAST_DENORMAL, Numbers
@@ -179,7 +179,7 @@ class _Lines:
         key = frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno
         if key not in self._named:
             text = linecache.getline(key[0].co_filename, key[1]).strip()[:MOST_TEXT]
-            self._named[key] = SourceLine(file, key[1], masked_text(text) or None)
+            self._named[key] = SourceLine(file, key[1], mask_text(text) or None)
         return self._named[key]
 
 

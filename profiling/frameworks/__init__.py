@@ -28,7 +28,7 @@ ADAPTERS: tuple[Adapter, ...] = (
 )
 
 
-def used_frameworks() -> list[Adapter]:
+def list_used_frameworks() -> list[Adapter]:
     """The frameworks other than PyTorch that this process uses; one that is only
     imported is none.
     """
@@ -41,7 +41,7 @@ def own_profiler() -> Adapter | None:
     """
     if PYTORCH.is_used() or accelerator_in_use() is not None:
         return None
-    return next((adapter for adapter in used_frameworks() if adapter.profiles), None)
+    return next((adapter for adapter in list_used_frameworks() if adapter.profiles), None)
 
 
 def wait_for(result: object, device: str) -> None:
@@ -57,14 +57,14 @@ def framework_versions() -> dict[str, str | None]:
     """The entry `frameworks` of a recording: versions of the frameworks other than PyTorch that
     this process uses.
     """
-    return {adapter.name: adapter.version() for adapter in used_frameworks()}
+    return {adapter.name: adapter.version() for adapter in list_used_frameworks()}
 
 
 def framework_threads() -> dict[str, int | None]:
     """The entry `framework_threads` of a recording: what each of these frameworks computes with on
     a CPU.
     """
-    return {adapter.name: adapter.threads() for adapter in used_frameworks()}
+    return {adapter.name: adapter.threads() for adapter in list_used_frameworks()}
 
 
 def device_entry(entry: Mapping[str, Any], accelerator: Mapping[str, str] | None) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def accelerator_in_use() -> dict[str, str] | None:
     """Kind and name of the device of the first framework beside PyTorch that works on none of the
     CPU.
     """
-    return next(filter(None, (adapter.accelerator() for adapter in used_frameworks())), None)
+    return next(filter(None, (adapter.accelerator() for adapter in list_used_frameworks())), None)
 
 
 def memory_ran_out(error: BaseException) -> bool:

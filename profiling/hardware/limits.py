@@ -128,7 +128,7 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     """
     facts, precision = meta.get("device") or {}, meta.get("precision") or "fp32"
     name, kind, device = facts.get("name"), facts.get("kind"), None
-    roofs = _measured(meta.get("ceilings") or _measured_later(facts))
+    roofs = _list_measured_roofs(meta.get("ceilings") or _find_stored_ceilings(facts))
     if kind != "cpu":
         # A modelled recording names its device by key; its SMs may be those of a what-if.
         device = next(
@@ -257,14 +257,14 @@ def _words(name: str) -> frozenset[str]:
     )
 
 
-def _measured_later(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+def _find_stored_ceilings(facts: Mapping[str, Any]) -> Mapping[str, Any]:
     """Stored ceilings of the device; a modelled device was never measured."""
     if not facts.get("name") or facts.get("key"):
         return {}
     return entry_for(facts) or {}
 
 
-def _measured(ceilings: Mapping[str, Any]) -> tuple[Roof, ...]:
+def _list_measured_roofs(ceilings: Mapping[str, Any]) -> tuple[Roof, ...]:
     """Measured ceilings of products, by precision, and of memory."""
     named = dict(ceilings.get("compute") or {})
     if ceilings.get("flops_per_s"):

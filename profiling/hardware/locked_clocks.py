@@ -46,7 +46,7 @@ def may_lock_clocks() -> bool:
     return _MAY_LOCK.get()
 
 
-def locked_clock_hz() -> int | None:
+def read_locked_clock_hz() -> int | None:
     """The SM clock that Curvescope locked for this run; None if it locked none."""
     text = os.environ.get(_VARIABLE)
     return int(text) if text else None

@@ -27,7 +27,7 @@ def registered(what: str) -> Iterator[None]:
     held = None
     if path is not None:
         with suppress(OSError, ImportError):  # an outer one holds it
-            held = _locked(path, what)
+            held = _lock_file(path, what)
     try:
         yield
     finally:
@@ -69,7 +69,7 @@ def _folder() -> Path | None:
     return None
 
 
-def _locked(path: Path, what: str) -> int:
+def _lock_file(path: Path, what: str) -> int:
     import fcntl
 
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)

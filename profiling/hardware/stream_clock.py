@@ -98,13 +98,13 @@ def stream_clock(device: str, *, in_torch: bool = True) -> StreamClock | None:
     if device == "cpu":
         return None
     try:
-        return _opened(device, in_torch)
+        return _open_clock(device, in_torch)
     except BackendMissingError:
         return None
 
 
 @cache  # which keeps no failure
-def _opened(device: str, in_torch: bool) -> StreamClock:
+def _open_clock(device: str, in_torch: bool) -> StreamClock:
     def stream() -> int:
         if not in_torch:
             return 0

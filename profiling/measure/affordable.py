@@ -104,7 +104,7 @@ class Affordable(StoppingRule[int]):
     @property
     def allows(self) -> str | None:
         """How many rounds of which sizes fit, once the first round has shown what a visit takes."""
-        sizes = sorted(self._taken().intersection(self._sizes) - self.left_out)
+        sizes = sorted(self._list_timed_sizes().intersection(self._sizes) - self.left_out)
         round_s = sum(map(self._visit_s, sizes))
         if math.isinf(self.left_s) or self._waiting or round_s * _TELLING_ROUNDS < self._limit_s:
             return None
@@ -199,9 +199,11 @@ class Affordable(StoppingRule[int]):
         ):
             return True
         step_s = self._step_s(condition)
-        fits = self._discarded(condition, step_s) + step_s <= self.left_s
+        fits = self._estimate_discarded_s(condition, step_s) + step_s <= self.left_s
         if self.round_ == 0 and condition in self._sizes:
-            rounds_s = sum(ROUNDS * self._visit_s(taken) for taken in self._taken() | {condition})
+            rounds_s = sum(
+                ROUNDS * self._visit_s(taken) for taken in self._list_timed_sizes() | {condition}
+            )
             fits = fits and (condition in needed or rounds_s <= self.left_s)
             self.left_out |= set() if fits else {condition}
         return fits
@@ -222,7 +224,7 @@ class Affordable(StoppingRule[int]):
         profiles_s += len(pending) * (fmean(self._conversions_s) if self._conversions_s else 0.0)
         left_s = self.left_s - (profiles_s if self._protocol.profiled_steps else 0.0)
         for size in [size for size in by_need(self._sizes) if size in self.left_out]:
-            round_s = self._round_s([*self._taken(), size])
+            round_s = self._round_s([*self._list_timed_sizes(), size])
             if (1 + _LEAST_ROUNDS) * round_s <= left_s:
                 self.left_out.remove(size)
                 left_s -= (1 + _LEAST_ROUNDS) * self._least_visit_s(size)
@@ -231,7 +233,7 @@ class Affordable(StoppingRule[int]):
         """Seconds that this visit may take to mark and profile steps."""
         if math.isinf(self.left_s):
             return math.inf
-        if not self._taken():
+        if not self._list_timed_sizes():
             return _FIRST_SHARE * self._limit_s
         waiting_s = sum(map(self._step_s, self._waiting))
         return self._spare_s(size) * self._step_s(size) / (self._step_s(size) + waiting_s)
@@ -239,7 +241,9 @@ class Affordable(StoppingRule[int]):
     def _spare_s(self, size: int) -> float:
         """Seconds that this visit and those after it may take to mark and profile steps."""
         rounds = max(_LEAST_ROUNDS - self.round_ - 1, 0)
-        sizes = self._taken() | {size} | set(by_need(self._sizes)[:_NEEDED]) - self.left_out
+        sizes = (
+            self._list_timed_sizes() | {size} | set(by_need(self._sizes)[:_NEEDED]) - self.left_out
+        )
         needed_s = rounds * sum(map(self._least_visit_s, sizes))
         needed_s += sum(map(self._least_visit_s, self._waiting)) + self._least_visit_s(size)
         return max(self.left_s - needed_s, 0.0)
@@ -250,11 +254,17 @@ class Affordable(StoppingRule[int]):
         """
         rounds = self.least - self.round_
         steps_s = sum(map(self._step_s, self._sizes))
-        discarded_s = sum(self._discarded(size, self._step_s(size)) for size in self._sizes)
+        discarded_s = sum(
+            self._estimate_discarded_s(size, self._step_s(size)) for size in self._sizes
+        )
         one_each_s = steps_s + discarded_s
-        return rounds > 0 and bool(self._taken()) and rounds * one_each_s <= _CHEAP * self._limit_s
+        return (
+            rounds > 0
+            and bool(self._list_timed_sizes())
+            and rounds * one_each_s <= _CHEAP * self._limit_s
+        )
 
-    def _taken(self) -> set[int]:
+    def _list_timed_sizes(self) -> set[int]:
         """The sizes that have a timed step."""
         return set(self._slowest_s())
 
@@ -289,21 +299,21 @@ class Affordable(StoppingRule[int]):
         expected_s = self._site.start_s(size) or 0.0
         return max(fmean(self._beside_s), expected_s) if self._beside_s else expected_s
 
-    def _discarded(self, size: int, step_s: float) -> float:
+    def _estimate_discarded_s(self, size: int, step_s: float) -> float:
         return self._start_s(size) + max(self._protocol.discarded_steps * step_s, self._warm_up_s)
 
     def _least_visit_s(self, size: int) -> float:
         """Time of a visit without marks and profile."""
         step_s = self._step_s(size)
         steps = self._protocol.steps_of_visit(size, round(step_s * 1e9))
-        return self._discarded(size, step_s) + steps * step_s
+        return self._estimate_discarded_s(size, step_s) + steps * step_s
 
     def _visit_s(self, size: int) -> float:
         """Mean time of a visit with marks, and with its share of the profiles."""
         step_s = self._step_s(size)
         least_s = self._least_visit_s(size)
         profiles_s = _PROFILE_STEPS * step_s / ROUNDS if self._protocol.profiled_steps else 0.0
-        marks_s = least_s - self._discarded(size, step_s)
+        marks_s = least_s - self._estimate_discarded_s(size, step_s)
         # Where marks cost next to nothing, only the first visit times other steps besides.
         return least_s + (marks_s / ROUNDS if size >= self._least_light else marks_s) + profiles_s
 

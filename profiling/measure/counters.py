@@ -63,7 +63,7 @@ class Counted:
     tool: str = NCU
 
 
-def counted_of(recording: Recording) -> list[Counted]:
+def list_counted(recording: Recording) -> list[Counted]:
     """The batch sizes of a recording that have been counted, in order."""
     return [Counted(**entry) for entry in (recording.meta.get("counters") or {}).get("batches", ())]
 
@@ -123,7 +123,7 @@ def count_kernels(
     tools = find_tools(tool)
     done: list[Counted] = []
     with RecordingWriter.extend(path) as writer:
-        for batch in _chosen(recording, batches):
+        for batch in _choose_batches(recording, batches):
             report(f"counting one step of {batch}")
             try:
                 counted = _count(recording, batch, tools, report)
@@ -133,7 +133,7 @@ def count_kernels(
                 report(f"{batch} could not be counted: {error}")
                 continue
             done.append(_join(recording, writer, batch, counted, tools[0]))
-            entries = sorted([*counted_of(recording), *done], key=lambda entry: entry.batch)
+            entries = sorted([*list_counted(recording), *done], key=lambda entry: entry.batch)
             used = sorted({entry.tool for entry in entries})
             writer.update(
                 counters={
@@ -146,12 +146,12 @@ def count_kernels(
     return done
 
 
-def _chosen(recording: Recording, batches: Sequence[int] | None) -> list[int]:
+def _choose_batches(recording: Recording, batches: Sequence[int] | None) -> list[int]:
     steps = recording.frame("steps")
     profiled = sorted(
         int(batch) for batch in steps.loc[steps["profiled"].astype(bool), "batch"].dropna().unique()
     )
-    done = {entry.batch for entry in counted_of(recording)}
+    done = {entry.batch for entry in list_counted(recording)}
     wanted = (
         [batch for batch in profiled if batch not in done]
         if batches is None

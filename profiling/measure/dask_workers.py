@@ -19,7 +19,7 @@ from . import worker_server
 from .machine import Machine
 from .sites.process import Measurer
 from .visits import Empty
-from .workers import ATTEMPTS, Workers, check_same_kind, given_up
+from .workers import ATTEMPTS, Workers, abandon_visit, check_same_kind
 
 _POLL_S = 0.5  # interval of the checks whether a worker is alive
 _SUCCESSOR_S = 300.0  # a restarted worker first loads torch, on a machine that may be busy
@@ -204,4 +204,4 @@ class WorkerMeasurer(Measurer):
                 self._address, self.machine = self._cluster.successor(
                     self._address, self.machine, self._device
                 )
-        return given_up()
+        return abandon_visit()

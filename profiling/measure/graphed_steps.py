@@ -33,7 +33,7 @@ def capture(workload: Any) -> tuple[Any, object]:
 
 
 @contextmanager
-def kept(workload: AnyWorkload) -> Iterator[None]:
+def restore_values(workload: AnyWorkload) -> Iterator[None]:
     """Give what steps change its values back when the block ends, where it is: a graph has its
     addresses. What is new then, as the state of an optimizer, is 0.
     """
@@ -91,7 +91,7 @@ class GraphedSteps(AnyWorkload):
         self._drop()
         self._workload.load(batch)
         try:
-            with kept(self._workload) if self._keeps else nullcontext():
+            with restore_values(self._workload) if self._keeps else nullcontext():
                 self._graph, self._result = capture(self._workload)
         except Exception as error:
             if isinstance(error, CurvescopeError) or memory_ran_out(error):

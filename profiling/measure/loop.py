@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any, Generic
 
-from ...base.masking import masked_text
+from ...base.masking import mask_text
 from ..attribution.events import split_copies
 from ..attribution.range_names import INPUT_PHASE, PHASE_RANGE
 from ..hardware.clocks import reasons_of_visit
@@ -201,7 +201,7 @@ class VisitWriter:
         """Record that a batch size could not be measured; this replaces an earlier entry of the
         batch size.
         """
-        empty = replace(empty, detail=masked_text(empty.detail))
+        empty = replace(empty, detail=mask_text(empty.detail))
         others = [entry for entry in self.writer.meta["unmeasured"] if entry["batch"] != batch]
         self.writer.update(unmeasured=[*others, {"batch": batch, "round": round_, **asdict(empty)}])
 

@@ -13,7 +13,7 @@ from ..hardware import ceilings
 from ..hardware.clocks import ClockSampler
 from ..hardware.energy import describe_energy
 from ..hardware.host import describe_device, describe_host, describe_versions
-from ..hardware.locked_clocks import locked_clock_hz
+from ..hardware.locked_clocks import read_locked_clock_hz
 from ..hardware.nvml import describe_settings
 from .clock_alignment import clock_identity
 
@@ -68,7 +68,7 @@ def describe_machine(device: str) -> Machine:
         clocks_missing=ClockSampler(device).missing,
         identity=f"{clock_identity()} {gpu}",
         energy=describe_energy(device),
-        locked_sm_clock_hz=locked_clock_hz(),
+        locked_sm_clock_hz=read_locked_clock_hz(),
     )
 
 

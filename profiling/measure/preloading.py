@@ -35,7 +35,7 @@ _MOST_CHARACTERS = 100_000  # Linux takes no variable of more than 128 KiB
 
 
 @contextmanager
-def named() -> Iterator[None]:
+def name_loaded_modules() -> Iterator[None]:
     """Name the loaded modules of these libraries, in the order of their loading, to a server that
     starts meanwhile.
     """

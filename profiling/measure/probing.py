@@ -228,7 +228,7 @@ class Probing(StoppingRule[int]):
             (line.least(size) for size in line.visits if size not in line.grid), default=_LEAVES
         )
         late = self.time_limit_s is not None and look.elapsed_s > _LATEST * self.time_limit_s
-        probes = [] if late else list(self._affordable(line, self._wanted(line), look))
+        probes = [] if late else list(self._affordable(line, self._choose_sizes(line), look))
         if not probes:
             self.ended, new = True, self._join(line)
             if new:
@@ -261,12 +261,12 @@ class Probing(StoppingRule[int]):
             times.setdefault(visit["batch"], {})[visit["round"]] = min(visit["duration_ns"]) / 1e6
         return times
 
-    def _wanted(self, line: _Line) -> list[int]:
+    def _choose_sizes(self, line: _Line) -> list[int]:
         """Sizes that need a visit: undecided ones, and those that halve a gap with a jump."""
         # the first may not have run
         self._open = [size for size in self._open if size > line.grid[0]]
         if any(self._tried.get(size) for size in self._open):
-            self._open = [size for size in self._open if not self._decided(line, size)]
+            self._open = [size for size in self._open if not self._is_decided(line, size)]
             for gap in pairwise(line.grid):
                 if gap[1] - gap[0] > 1 and gap not in self._gaps and line.bends(gap):
                     self._gaps[gap] = line.steepest(gap)[1]
@@ -276,7 +276,7 @@ class Probing(StoppingRule[int]):
         halving = (size for gap in self._gaps for size in self._halving(line, gap))
         return list(dict.fromkeys([*again, *self._open, *halving]))
 
-    def _decided(self, line: _Line, size: int) -> bool:
+    def _is_decided(self, line: _Line, size: int) -> bool:
         """Whether a size is on the line, or off it, which opens its gap; also if enough visits left
         that open.
         """

@@ -65,7 +65,7 @@ class ChildProcess:
         )
         self._connection, there = context.Pipe()
         self._process: Any = context.Process(target=_serve, args=(there, make, arguments))
-        with preloading.named(), _empty_main():
+        with preloading.name_loaded_modules(), _empty_main():
             with in_pythons_folder():
                 forkserver.ensure_running()
             self._process.start()

@@ -95,7 +95,7 @@ class StepChecks:
                 self._leak(),
                 self._changes(),
                 self._slowing(),
-                self._uncompiled(),
+                self._warn_of_uncompiled(),
                 self._breaks(),
             )
             if line is not None
@@ -105,7 +105,7 @@ class StepChecks:
         """What the steps of a batch size run of torch.compile's code, see `code_of`."""
         return self._code.get(batch)
 
-    def _uncompiled(self) -> str | None:
+    def _warn_of_uncompiled(self) -> str | None:
         """Sizes for which torch compiled nothing, after a function had as many versions as torch
         allows.
         """

@@ -15,7 +15,7 @@ from typing import Any
 from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
 from ..recording.hidden_commands import hide_commands
-from ..recording.named_code import described_code, signature_entry
+from ..recording.named_code import describe_code, signature_entry
 from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
 from ..workload.own_step import MakeStep, OwnStep
@@ -116,7 +116,7 @@ def describe_sweep(
         "recording_type": "sweep",
         "argv": without_secrets(sys.argv[1:]),
         **hide_commands(spec),
-        **signature_entry(described_code(spec)),
+        **signature_entry(describe_code(spec)),
         "batches": list(batches),
         "protocol": asdict(protocol),
         "seed": SEED,

@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from ...base.harmless import shown_path
+from ...base.harmless import mask_path
 from ...base.masking import without_secrets
 from ...base.programs import find_program
 from ..recording.axis import BATCH
@@ -87,7 +87,7 @@ class Version:
         """Its place, or its command, as it is recorded."""
         if self.program is not None:
             return shlex.join(without_secrets(self.program))
-        return shown_path(self.place)
+        return mask_path(self.place)
 
     @classmethod
     def parse(cls, text: str) -> Version:
@@ -254,7 +254,7 @@ def measure_versions(
             machine = (
                 describe_machine(own.device)
                 if own.program is not None
-                else run.timed_call(version.name, "describe")
+                else run.time_call(version.name, "describe")
             )
             meta = describe_sweep(own.entry, batches, protocol) | machine.entry
             meta[TOGETHER] = {
@@ -284,7 +284,7 @@ def measure_versions(
     return [folder / version.name for version in versions]
 
 
-def unprofiled_s(result: Visit) -> float:
+def estimate_unprofiled_s(result: Visit) -> float:
     """Seconds that the steps of a visit take without profiled ones."""
     steps = [row["duration_ns"] for row in result.unprofiled]
     mean_ns = float(sum(steps) / len(steps))
@@ -407,7 +407,7 @@ class _Run:
         process, number = divmod(round_, self.rounds_of_process)
         setup_ns = None
         if number == 0:
-            setup_ns = self.timed_call(name, "prepare", batch, at=batch)
+            setup_ns = self.time_call(name, "prepare", batch, at=batch)
         # Of few rounds the first is profiled: the last of a process may not come.
         profiles = self.between_processes or (round_ == 0 and self._time_decides)
         slow = self.rounds_of_process < ROUNDS_OF_PROCESS and not self.runs_programs
@@ -418,12 +418,12 @@ class _Run:
         result: Visit = self.call(name, "visit", batch, how, at=batch)
         self.visit_s[measured] = time.monotonic() - began_s
         if round_ == 0:
-            self._unprofiled_s[measured] = unprofiled_s(result)
+            self._unprofiled_s[measured] = estimate_unprofiled_s(result)
         if round_ == 0:
             self._check_files(name)
         self.writers[name].write(batch, round_, replace(result, setup_ns=setup_ns))
 
-    def timed_call(self, name: str, method: str, *arguments: Any, at: int | None = None) -> Any:
+    def time_call(self, name: str, method: str, *arguments: Any, at: int | None = None) -> Any:
         """Call a version's process for what belongs to its start."""
         began_s = time.monotonic()
         result = self.call(name, method, *arguments, at=at)

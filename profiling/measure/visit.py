@@ -208,7 +208,7 @@ def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
         counted = record_step(workload, watch=True).operator_calls
     except Exception:  # a user's step may fail in any way; the visit stays
         return
-    if counted is None or (faults := _aligned_faults(profiled_calls, counted)) is None:
+    if counted is None or (faults := _align_faults(profiled_calls, counted)) is None:
         return
     for row in profiled_calls.rows:
         row["page_faults"] = 0
@@ -216,7 +216,7 @@ def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
         profiled_calls.rows[index]["page_faults"] += number
 
 
-def _aligned_faults(profiled: OperatorCalls, counted: OperatorCalls) -> list[int] | None:
+def _align_faults(profiled: OperatorCalls, counted: OperatorCalls) -> list[int] | None:
     """The page faults of each known call; None if the counted step has not all of these calls in
     their order.
 

@@ -123,10 +123,10 @@ class LocalWorker(Measurer):
                 return self.server.call(name, *arguments)
             except ServerEnded:
                 self.server = self._start(self._variables)
-        return given_up()
+        return abandon_visit()
 
 
-def given_up() -> Empty:
+def abandon_visit() -> Empty:
     """The outcome of a visit that ended every worker that ran it."""
     return Empty(
         KILLED, f"{ATTEMPTS} workers that ran it ended, e.g. because it does not fit the memory"

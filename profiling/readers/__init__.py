@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from ...base import plugins
 from ...base.errors import CurvescopeError
 from ..attribution.profile import Options as Options
-from ..recording.inside import removed_on_failure
+from ..recording.inside import remove_on_failure
 from ..recording.remote_store import AnyPath
 from ..recording.schema import TABLES
 from ..recording.store import KERNEL, STEP, RecordingWriter, new_recording_path, open_recording
@@ -100,7 +100,7 @@ def import_profile(
             writer = RecordingWriter(
                 target or new_recording_path("imported"), {**about, **(meta or {})}
             )
-            with removed_on_failure(writer.path):
+            with remove_on_failure(writer.path):
                 with writer:
                     reader.read(opened, writer, options)
                     writer.check()

@@ -185,9 +185,9 @@ def join_capture(
         joined, how = _by_order(kernels, replays, captures), "names of the kernels"
         if any(None in replay.capture.names for replay in joined):
             how = "order of the kernels; the capture does not name them"
-    kernels = _placed(kernels, joined, shift)
+    kernels = _place_kernels(kernels, joined, shift)
     return Joined(
-        pa.concat_tables([ranges, _moved(captured_ranges, shift)]), kernels, len(replays), how
+        pa.concat_tables([ranges, _move_ranges(captured_ranges, shift)]), kernels, len(replays), how
     )
 
 
@@ -254,7 +254,7 @@ def join_own_capture(launches: pa.Table, kernels: pa.Table, budget: Budget) -> p
         if sum(map(len, fitting)) == 1:
             ((index,),) = fitting
             joined.append(_Replay(rows, captures.captures[index], np.arange(len(rows))))
-    return _placed(kernels, joined, 0) if joined else kernels
+    return _place_kernels(kernels, joined, 0) if joined else kernels
 
 
 def _replays(launches: pa.Table, kernels: pa.Table) -> list[Ints]:
@@ -286,7 +286,7 @@ def _replays(launches: pa.Table, kernels: pa.Table) -> list[Ints]:
     ]
 
 
-def _placed(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) -> pa.Table:
+def _place_kernels(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) -> pa.Table:
     """The kernels with the place of their capture; replays without numbers of nodes get them, from
     1 in order.
     """
@@ -339,7 +339,7 @@ def _shift_ns(
     return last + _APART_NS - min(int(column.min()) for column in starts if len(column))
 
 
-def _moved(ranges: pa.Table, shift_ns: int) -> pa.Table:
+def _move_ranges(ranges: pa.Table, shift_ns: int) -> pa.Table:
     """The operators and modules of a capture, later; its annotations mark other steps."""
     ranges = ranges.filter(
         pa.array([role != ANNOTATION for role in _texts(ranges, "role")], pa.bool_())

@@ -70,11 +70,13 @@ def instructions_of(modules: Mapping[str, Any]) -> Instructions:
     custom = {(of, name): what for of, module in modules.items() for name, what in _custom(module)}
     names = {of: str(module.name) for of, module in modules.items()}
     return Instructions(
-        frozenset(modules), paths | _agreed(paths, names), custom | _agreed(custom, names)
+        frozenset(modules), paths | _find_agreed(paths, names), custom | _find_agreed(custom, names)
     )
 
 
-def _agreed(of_programs: Mapping[tuple[str, str], str], names: Mapping[str, str]) -> dict[Any, str]:
+def _find_agreed(
+    of_programs: Mapping[tuple[str, str], str], names: Mapping[str, str]
+) -> dict[Any, str]:
     """What all programs of a name tell of an instruction, by this name."""
     by_name: dict[tuple[str, str], set[str]] = {}
     for (of, instruction), what in of_programs.items():

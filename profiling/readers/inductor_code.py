@@ -124,7 +124,7 @@ def _operators(comments: Sequence[str], nodes: Mapping[str, _Node]) -> list[Fuse
     # as profiles write them
     originals = [name.replace(".", "::", 1) for name in match[1].split(", ") if name]
     moving = [op for op in originals if op not in VIEWS] or originals
-    own = _attributed(comments, nodes, moving)
+    own = _attribute_bytes(comments, nodes, moving)
     return [FusedOperator(None, op, own.get(op, 0)) for op in moving]
 
 
@@ -167,7 +167,7 @@ def _flops(comments: Sequence[str], nodes: Mapping[str, _Node]) -> int | None:
     return total if computing and named <= nodes.keys() else None
 
 
-def _attributed(
+def _attribute_bytes(
     comments: Sequence[str], nodes: Mapping[str, _Node], originals: list[str]
 ) -> dict[str, int]:
     """The bytes that each operator moves alone; empty where it is not certain which nodes are
@@ -193,11 +193,11 @@ def _attributed(
         for match in filter(None, map(_RETURN.fullmatch, comments))
         for name in _OPERAND.findall(match[1])
     }
-    moved = {op: _moved(names, nodes, returned) for op, names in own.items()}
+    moved = {op: _count_moved_bytes(names, nodes, returned) for op, names in own.items()}
     return moved if all(moved.values()) else {}
 
 
-def _moved(inside: set[str], nodes: Mapping[str, _Node], returned: set[str]) -> int:
+def _count_moved_bytes(inside: set[str], nodes: Mapping[str, _Node], returned: set[str]) -> int:
     """Bytes that some nodes read from others and give to others, each tensor once."""
     read = {operand for name in inside for operand in nodes[name].operands} - inside
     used = {

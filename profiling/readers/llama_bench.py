@@ -72,7 +72,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     with source.open() as stream:
         for cells in _cells(lines_of(stream)):
             if "T_TG s" in cells:
-                rows += _batched(cells)
+                rows += _read_batched(cells)
             else:
                 tests += _tests(cells)
             if len(rows) + len(tests) > _MOST_ROWS:
@@ -115,7 +115,7 @@ def _cells(lines: Iterator[str]) -> Iterator[dict[str, str]]:
             yield dict(zip(head, cells, strict=True))
 
 
-def _batched(row: dict[str, str]) -> Iterator[dict[str, Any]]:
+def _read_batched(row: dict[str, str]) -> Iterator[dict[str, Any]]:
     """A row of `llama-batched-bench`, over its sequences, or of `llama-sweep-bench`, over the
     context: its prefill, and one step of its decode.
     """

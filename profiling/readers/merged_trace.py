@@ -21,7 +21,7 @@ _DIGITS = re.compile(r"(\d+)")
 _COLLECTIVES = ("nccl", "rccl")
 
 
-def merged_processes(events: Events) -> list[set[int]]:
+def list_rank_processes(events: Events) -> list[set[int]]:
     """The texts of each rank's processes, of its host and of its GPUs, in order; one entry for a
     trace of one.
     """
@@ -33,7 +33,7 @@ def merged_processes(events: Events) -> list[set[int]]:
     for gpu in sorted(_processes(events, "device"), key=lambda text: _order(events.texts[text])):
         if gpu in hosts:
             continue
-        owner = _named_alike(gpu, hosts, events)
+        owner = _find_alike(gpu, hosts, events)
         owner = _launching(gpu, hosts, events) if owner is None else owner
         if owner is None:
             undecided.append(gpu)
@@ -85,7 +85,7 @@ def _order(text: str) -> list[tuple[bool, int, str]]:
     return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
-def _named_alike(gpu: int, hosts: list[int], events: Events) -> int | None:
+def _find_alike(gpu: int, hosts: list[int], events: Events) -> int | None:
     """The one process whose text begins as that of the GPU, e.g. with `[TP00]`; None
     without one.
     """

@@ -28,7 +28,7 @@ _TIMES = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _SPELLED_TIMES = {f"{unit}econd": factor for unit, factor in _TIMES.items()}
 
 
-def _prefixed(*units: str, base: float = 1000.0) -> dict[str, float]:
+def _add_prefixes(*units: str, base: float = 1000.0) -> dict[str, float]:
     return {
         prefix + unit: base**power
         for unit in units
@@ -37,7 +37,7 @@ def _prefixed(*units: str, base: float = 1000.0) -> dict[str, float]:
 
 
 NCU_UNITS = {
-    **_prefixed("byte", "B", "byte/block", "byte/s", "hz"),
+    **_add_prefixes("byte", "B", "byte/block", "byte/s", "hz"),
     **_TIMES,
     **_SPELLED_TIMES,
     **dict.fromkeys(("inst", "sector", "register/thread", "warp", "cycle", "inst/cycle", ""), 1.0),
@@ -48,7 +48,7 @@ NCU_UNITS = {
         for unit, factor in _SPELLED_TIMES.items()
     },
 }
-NVPROF_UNITS = {**_prefixed("B", base=1024.0), **_TIMES, "%": 0.01, "": 1.0}
+NVPROF_UNITS = {**_add_prefixes("B", base=1024.0), **_TIMES, "%": 0.01, "": 1.0}
 _LISTS = ("capabilities", "multiplied_by")
 
 
@@ -96,7 +96,7 @@ def known_names(tool: str) -> frozenset[str]:
     return frozenset(name for metric in metrics() if metric.tool == tool for name in metric.names)
 
 
-def wanted(tool: str, capability: str | None = None) -> list[str]:
+def choose_metrics(tool: str, capability: str | None = None) -> list[str]:
     """The metrics to record for all columns: the first entry of each column and part that the
     device supports.
 
@@ -120,7 +120,7 @@ def to_columns(
     columns absent.
     """
     columns: dict[str, float] = {}
-    for metric in _chosen(tool, frozenset(values), capability):
+    for metric in _choose_entries(tool, frozenset(values), capability):
         amount = sum(factor * values[name] for name, factor in metric.terms.items())
         amount *= math.prod(values[name] for name in metric.multiplied_by)
         columns[metric.column] = columns.get(metric.column, 0.0) + amount
@@ -133,11 +133,13 @@ def parts(tool: str, names: Collection[str], capability: str | None = None) -> l
     """The precisions in the measured FLOPs, from the recorded metrics; empty if none
     were recorded.
     """
-    return [metric.part for metric in _chosen(tool, frozenset(names), capability) if metric.part]
+    return [
+        metric.part for metric in _choose_entries(tool, frozenset(names), capability) if metric.part
+    ]
 
 
 @cache
-def _chosen(tool: str, names: frozenset[str], capability: str | None) -> tuple[Metric, ...]:
+def _choose_entries(tool: str, names: frozenset[str], capability: str | None) -> tuple[Metric, ...]:
     """The first entry of each column and part that has all its metrics."""
     chosen: dict[tuple[str, str], Metric] = {}
     for metric in metrics():

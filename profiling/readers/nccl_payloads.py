@@ -79,7 +79,7 @@ def _calls(
                 form,
             )
     for start, thread, payload in (
-        tables.filled(_EVENTS, ("start", "globalTid"), "binaryData") if fields else ()
+        tables.read_filled(_EVENTS, ("start", "globalTid"), "binaryData") if fields else ()
     ):
         values = decode_payload(payload, fields)
         communicator, size = values.get(_COMMUNICATOR), values.get(_RANKS)

@@ -75,7 +75,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
             else "no kernel was profiled"
         )
         if not error and not has_line(source.text, _HEADER, "Process ID"):
-            profiled = _profiled(source)
+            profiled = _count_profiled(source)
             said = (
                 f"{counted(profiled, 'kernel')} {'was' if profiled == 1 else 'were'} profiled"
                 if profiled
@@ -106,7 +106,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     describe_steps(writer, [], None)
 
 
-def _profiled(source: Source) -> int:
+def _count_profiled(source: Source) -> int:
     """Number of kernels that a log says were profiled."""
     with source.open() as stream:
         return sum(line.startswith(b'==PROF== Profiling "') for line in stream)
@@ -119,7 +119,7 @@ def _kernels(
     device in `described`.
     """
     kernel: dict[str, Any] = {"key": None}
-    for key, cells, measured in _measured(rows, lost):
+    for key, cells, measured in _read_metrics(rows, lost):
         if key != kernel["key"]:
             if kernel["key"] is not None:
                 yield kernel
@@ -136,7 +136,7 @@ def _kernels(
         yield kernel
 
 
-def _measured(
+def _read_metrics(
     rows: Iterator[list[str]], lost: Counter[str]
 ) -> Iterator[tuple[Any, dict[str, str], list[_Metric]]]:
     """Of each row the kernel that it belongs to, its cells by column, and known metrics: name, unit

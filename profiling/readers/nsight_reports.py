@@ -49,15 +49,15 @@ def convert_report(report: Path, folder: Path) -> Path | None:
             f"--output={exported}",
             str(report),
         ]
-        if printed_by(command) is not None and exported.exists():
+        if read_output(command) is not None and exported.exists():
             return exported
     if (
-        printed_by(python_command(__name__, "write_table", report, table)) is not None
+        read_output(python_command(__name__, "write_table", report, table)) is not None
         and table.exists()
     ):
         return table
     ncu = find_program("ncu")
-    if ncu and (printed := printed_by([ncu, "--import", str(report), "--csv", "--page=raw"])):
+    if ncu and (printed := read_output([ncu, "--import", str(report), "--csv", "--page=raw"])):
         table.write_bytes(printed)
         return table
     return None
@@ -119,7 +119,7 @@ def _rows(report: Any) -> Iterator[list[Any]]:
                 ]
 
 
-def printed_by(command: Sequence[str]) -> bytes | None:
+def read_output(command: Sequence[str]) -> bytes | None:
     """Output of a command; None if it fails."""
     try:
         done = subprocess.run(list(command), capture_output=True, timeout=3600, check=False)  # noqa: S603 - NVIDIA's

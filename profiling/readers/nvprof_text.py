@@ -238,7 +238,7 @@ class _Output:
             rows, lambda row: (row.get("Device"), row.get("Kernel"), row.get("Invocations"))
         ):
             measured = ((row.get("Metric Name", ""), row.get("Avg", "")) for row in of_kernel)
-            self._measured_kernel(*key, self._values(measured))
+            self._add_measured_kernel(*key, self._values(measured))
 
     def _launch_metrics(self, header: list[str], rows: Iterator[list[str]]) -> None:
         """Read rows of one launch each, with a column per metric."""
@@ -249,7 +249,7 @@ class _Output:
                     self._lost["rows_unreadable"] += 1
                 continue
             values = self._values((name.split(" ")[0], text) for name, text in row.items())
-            self._measured_kernel(row.get("Device"), row.get("Kernel"), "1", values)
+            self._add_measured_kernel(row.get("Device"), row.get("Kernel"), "1", values)
 
     def _values(self, measured: Iterable[tuple[str, str]]) -> dict[str, float]:
         """The known metrics by name."""
@@ -261,7 +261,7 @@ class _Output:
         self._lost["metrics_unreadable"] += list(values.values()).count(None)
         return {name: value for name, value in values.items() if value is not None}
 
-    def _measured_kernel(
+    def _add_measured_kernel(
         self,
         device: str | None,
         kernel: str | None,

@@ -146,7 +146,7 @@ def _load(data: bytes) -> Any:
             return stack.pop()
         else:
             raise CurvescopeError(
-                f"it is a pickle with an object of Python{_named(code, data, at, stack)}."
+                f"it is a pickle with an object of Python{_name_object(code, data, at, stack)}."
             )
 
 
@@ -174,7 +174,7 @@ def _long(data: bytes) -> int:
     return int.from_bytes(data, "little", signed=True)
 
 
-def _named(code: int, data: bytes, at: int, stack: list[Any]) -> str:
+def _name_object(code: int, data: bytes, at: int, stack: list[Any]) -> str:
     """The object that a pickle names, in brackets."""
     if code == 0x63:  # GLOBAL
         names = data[at : at + 200].split(b"\n")[:2]

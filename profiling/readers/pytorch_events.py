@@ -157,10 +157,10 @@ class Events:
         self.lost["counter_ranges"] += int(np.count_nonzero(kind == _COUNTER))
         self.lost["events_of_unknown_category"] += int(np.count_nonzero(kind == 0))
         on_host = (kind == HOST) | (kind == ANNOTATED) | (kind == _MODULE_RANGE)
-        self._take_host(_chosen(events, on_host), kind[on_host])
-        self._take_calls(_chosen(events, kind == _CALL))
+        self._take_host(_select_events(events, on_host), kind[on_host])
+        self._take_calls(_select_events(events, kind == _CALL))
         on_device = (kind == KERNEL) | (kind == COPY) | (kind == _SET)
-        self._take_device(_chosen(events, on_device), kind[on_device])
+        self._take_device(_select_events(events, on_device), kind[on_device])
 
     def _take_memory(self, events: list[Any]) -> None:
         columns = self.columns.columns(events, _MEMORY_FIELDS)
@@ -173,7 +173,7 @@ class Events:
         )
         kept = {"time_ns": columns["ts"].values, "thread": self._thread.of(columns["tid"].values)}
         kept[PROCESS] = _process(columns)
-        self._keep("memory", rows, {**kept, **_renamed(columns, _MEMORY_ARGS)})
+        self._keep("memory", rows, {**kept, **_rename_columns(columns, _MEMORY_ARGS)})
 
     def _take_host(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
         columns = self.columns.columns(events, _HOST_FIELDS)
@@ -199,7 +199,9 @@ class Events:
             zip(columns["name"].values[compiled].tolist(), zip(*values, strict=True), strict=True)
         )
         self._keep(
-            "host", rows, {**timed, "kind": kind.astype(np.int8), **_renamed(columns, _HOST_ARGS)}
+            "host",
+            rows,
+            {**timed, "kind": kind.astype(np.int8), **_rename_columns(columns, _HOST_ARGS)},
         )
 
     def _take_calls(self, events: list[Any]) -> None:
@@ -216,12 +218,12 @@ class Events:
     def _take_device(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
         columns = self.columns.columns(events, _DEVICE_FIELDS)
         if not (columns["device"].valid & columns["stream"].valid).all():
-            columns |= self._placed_by_event(events, columns)
+            columns |= self._place_by_event(events, columns)
         required = ("correlation", "device", "stream")
         rows, timed = self._readable(columns, np.ones(len(events), np.bool_), required)
         self.devices.update(np.unique(columns["device"].values[rows]).tolist())
         kept = {**timed, "kind": kind, "correlation_id": columns["correlation"].values}
-        kept |= _renamed(columns, _DEVICE_ARGS)
+        kept |= _rename_columns(columns, _DEVICE_ARGS)
         for name in (
             "registers_per_thread",
             "shared_memory_bytes",
@@ -230,7 +232,7 @@ class Events:
             kept[name] = np.maximum(kept[name], NONE)
         self._keep("device", rows, kept)
 
-    def _placed_by_event(
+    def _place_by_event(
         self, events: list[Any], columns: dict[str, EventColumn]
     ) -> dict[str, EventColumn]:
         """Device and stream, where `args` lack them: the process and thread of the event, on Intel
@@ -299,7 +301,7 @@ def _process(columns: dict[str, EventColumn]) -> Ints:
     return np.where(process.valid, process.values, NONE)
 
 
-def _renamed(columns: dict[str, EventColumn], fields: dict[str, Field]) -> Table:
+def _rename_columns(columns: dict[str, EventColumn], fields: dict[str, Field]) -> Table:
     """The columns of some fields by our names; indices of texts in 32 bits."""
     values = {ours: columns[field.name].values for ours, field in fields.items()}
     return {
@@ -314,7 +316,7 @@ def _first_valid(column: EventColumn, other: EventColumn) -> EventColumn:
     )
 
 
-def _chosen(events: Sequence[Any], rows: Bools) -> list[Any]:
+def _select_events(events: Sequence[Any], rows: Bools) -> list[Any]:
     return list(compress(events, rows.tobytes()))
 
 

@@ -41,7 +41,7 @@ from ..recording.rank_info import META_KEY
 from ..recording.store import RecordingWriter
 from . import Options
 from .graph_capture import join_capture, join_own_capture, read_graph_data
-from .merged_trace import communication_ms, keep_processes, merged_processes
+from .merged_trace import communication_ms, keep_processes, list_rank_processes
 from .pytorch_events import ANNOTATED, COPY, HOST, KERNEL, Events, PerText, Table
 from .source import Source
 from .trace_events import TraceEvents
@@ -123,7 +123,7 @@ def _choose_process(events: Events, options: Options) -> dict[str, Any] | None:
     """Keep the events of one rank of a merged trace, and describe the ranks; None for a trace of
     one.
     """
-    ranks = merged_processes(events)
+    ranks = list_rank_processes(events)
     at = options.process or 0
     if not 0 <= at < len(ranks):
         raise CurvescopeError(
@@ -198,7 +198,7 @@ class _Rows:
         self.on_host = not has_device and not self.lacks_device
         kernel_rows = self._own_rows(host) if self.on_host else self._kernel_rows(kernels)
         launched = calls.pop("kernel", None)
-        call_rows = self._named(calls)
+        call_rows = self._name_rows(calls)
         if launched is not None:
             call_rows = call_rows.append_column("kernel", self._text(launched))
         return self._host_rows(host), call_rows, kernel_rows, self._memory_rows(memory)
@@ -208,7 +208,7 @@ class _Rows:
         functions = self._events.joined("functions")
         if not len(functions["name"]):
             return
-        rows = self._named(functions, prefix="")
+        rows = self._name_rows(functions, prefix="")
         names = pc.replace_substring_regex(rows["name"].cast(pa.string()), _FOLDERS, "")
         columns = {"start_ns": rows["start_ns"], "thread": rows["thread"], "name": names}
         columns["duration_ns"] = pc.subtract(rows["end_ns"], rows["start_ns"])
@@ -245,7 +245,7 @@ class _Rows:
     def _host_rows(self, host: Table) -> pa.Table:
         """Operators and ranges."""
         kind = host["kind"]
-        rows = self._named(
+        rows = self._name_rows(
             {name: host[name] for name in ("name", "start_ns", "end_ns", "thread")}, prefix=""
         )
         roles = pa.array((kind - HOST).astype(np.int32))
@@ -279,7 +279,7 @@ class _Rows:
         works = (host["kind"] == HOST) | ((host["kind"] == ANNOTATED) & announced)
         start, end, span = own_time(nest(host["thread"], host["start_ns"], host["end_ns"]), works)
         of_span = {name: host[name][span] for name in ("name", "thread")}
-        rows = self._named({"start_ns": start, "end_ns": end, **of_span})
+        rows = self._name_rows({"start_ns": start, "end_ns": end, **of_span})
         # A backward node lies in a call of the engine under the same name, which counts as a part
         # of it.
         part = _occurrence(span) + self._begin_with(host["name"], NODE_PREFIX)[span]
@@ -302,7 +302,7 @@ class _Rows:
         graphs = {
             name: np.where(replayed, device[name], NONE) for name in ("graph_id", "graph_node_id")
         }
-        rows = self._named({**{name: device[name] for name in wanted}, **graphs})
+        rows = self._name_rows({**{name: device[name] for name in wanted}, **graphs})
         if self._events.compiled:
             code, distinct = factorize(device["name"])
             compiled = np.array(
@@ -391,7 +391,7 @@ class _Rows:
             return tuple(extents)
         return (NONE,) * 3
 
-    def _named(self, columns: Table, prefix: str = NODE_PREFIX) -> pa.Table:
+    def _name_rows(self, columns: Table, prefix: str = NODE_PREFIX) -> pa.Table:
         """A table with names as texts, without this prefix."""
         code, distinct = factorize(columns["name"])
         names = [scrub(self._texts[name].removeprefix(prefix)) or "?" for name in distinct.tolist()]

@@ -127,7 +127,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 def points_of(source: Source) -> Iterator[Point]:
     """The results of a file: a JSON object, a list of them, one a line, or printed ones."""
     if not _is_json(source):
-        yield from map(_bench_serve, _printed(source))
+        yield from map(_bench_serve, _read_printed(source))
         with source.open() as stream:
             yield from _further(lines_of(stream))
         return
@@ -144,7 +144,7 @@ def points_of(source: Source) -> Iterator[Point]:
         yield from _of_result(result)
 
 
-def _printed(source: Source) -> Iterator[dict[str, msgspec.Raw]]:
+def _read_printed(source: Source) -> Iterator[dict[str, msgspec.Raw]]:
     """What a benchmark printed, by the names of a saved result."""
     limit: str | None = None  # of concurrency, which earlier versions print before the result
     result: dict[str, msgspec.Raw] | None = None

@@ -228,7 +228,7 @@ class SqliteTables:
         except (OSError, dbapi.Error, pa.ArrowException) as error:
             raise _UnreadError from error
 
-    def filled(self, name: str, columns: Sequence[str], needed: str) -> list[tuple[Any, ...]]:
+    def read_filled(self, name: str, columns: Sequence[str], needed: str) -> list[tuple[Any, ...]]:
         """The columns, and then `needed`, of the rows in which that one is not null; none if the
         table lacks one.
         """
@@ -317,10 +317,10 @@ def _next(reader: pa.RecordBatchReader, names: list[str]) -> pa.Table | None:
         batch = reader.read_next_batch()
     except StopIteration:
         return None
-    return pa.table([_checked(column) for column in batch.columns], names)
+    return pa.table([_repair_text(column) for column in batch.columns], names)
 
 
-def _checked(column: pa.Array) -> pa.Array:
+def _repair_text(column: pa.Array) -> pa.Array:
     """The column with repaired UTF-8, which SQLite does not check."""
     if column.type != pa.string():
         return column

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...base.errors import CurvescopeError
-from ..recording.inside import removed_on_failure
+from ..recording.inside import remove_on_failure
 from ..recording.remote_store import AnyPath
 from ..recording.schema import OPERATORS, PEAKS, TABLES, conform
 from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
@@ -52,7 +52,7 @@ def import_results(paths: Sequence[Path], target: AnyPath | None = None) -> Impo
         **dict.fromkeys(("network", "device", "batches")),
     }
     writer = RecordingWriter(target or new_recording_path("imported"), meta)
-    with removed_on_failure(writer.path):
+    with remove_on_failure(writer.path):
         with writer:
             serving_results.write_points(points, writer)
         return describe_import(writer.path)
@@ -88,7 +88,7 @@ def import_sweep(
                 )
         path = target or new_recording_path("sweep")
         writer = RecordingWriter(path, _meta(recordings))
-        with removed_on_failure(path):
+        with remove_on_failure(path):
             with writer:
                 _merge(recordings, writer)
             return describe_import(path)

@@ -203,7 +203,7 @@ class FrameworkTrace:
                 device, index, stream = lines[event.pid]
                 node = str(event.args.get("name", ""))
                 row = {
-                    **_named(event.name, node.partition(":")[0], event.args.get("op")),
+                    **_name_kernel(event.name, node.partition(":")[0], event.args.get("op")),
                     "start_ns": start,
                     "end_ns": end,
                     "device": index if device == "gpu" else None,
@@ -249,7 +249,7 @@ class FrameworkTrace:
             times = {"start_ns": start, "end_ns": end, "correlation_id": correlation}
             if key in streams:
                 details = _details(str(args.get("kernel_details", args.get("memcpy_details", ""))))
-                named = _named(event.name, _path(args), args.get("hlo_op"))
+                named = _name_kernel(event.name, _path(args), args.get("hlo_op"))
                 row = {**named, **times, "device": devices[event.pid], "stream": streams[key]}
                 kernels.append(row | _shape(details) | _copy(event.name, details))
             elif lines.get(key) == _SCOPES:
@@ -274,12 +274,12 @@ class FrameworkTrace:
                 elif correlation is not None:
                     launches.append({**times, **thread, "name": scrub(event.name) or "?"})
                 elif "hlo_op" in args:
-                    named = _named(event.name, _path(args), args.get("hlo_op"))
+                    named = _name_kernel(event.name, _path(args), args.get("hlo_op"))
                     on_host.append({**named, **times, "stream": _id(event.tid)})
                 elif self.threads.get(key, "").startswith(_EXECUTORS) and (
                     node := _node(str(args.get("long_name", "")))
                 ):
-                    named = _named(event.name, _node_path(**node.groupdict()), node["op"])
+                    named = _name_kernel(event.name, _node_path(**node.groupdict()), node["op"])
                     without_xla.append({**named, **times, "stream": _id(event.tid)})
                 elif _RUNTIME.match(event.name):
                     row = {**times, **thread, "name": scrub(event.name), "kind": "push_pop"}
@@ -290,7 +290,7 @@ class FrameworkTrace:
             if row["layer"] is None and (
                 path := _scope_at(row["start_ns"], scopes.get(row["device"], []))
             ):
-                row |= _named(row["name"], path, row["op"])
+                row |= _name_kernel(row["name"], path, row["op"])
         if device_steps and not ranges:
             # Times of the device, which hold its work by when it ran: that was launched before.
             ranges, launches = _steps_of_devices(device_steps), []
@@ -381,13 +381,13 @@ def _node_path(path: str, op: str) -> str:
     return "/".join(pieces)
 
 
-def _named(kernel: str, path: str, op: Any) -> Mapping[str, Any]:
+def _name_kernel(kernel: str, path: str, op: Any) -> Mapping[str, Any]:
     """Columns name, layer, phase and op."""
-    return _named_by_texts(kernel, path, op if isinstance(op, str) else None)
+    return _name_by_texts(kernel, path, op if isinstance(op, str) else None)
 
 
 @lru_cache(maxsize=1 << 14)
-def _named_by_texts(kernel: str, path: str, op: str | None) -> Mapping[str, Any]:
+def _name_by_texts(kernel: str, path: str, op: str | None) -> Mapping[str, Any]:
     layer, phase, kind = read_scopes(path, op)
     return {
         "name": scrub(kernel) or "?",

@@ -143,7 +143,7 @@ def _aside(steps: pd.DataFrame, visits: _Visits) -> Bools:
     return np.asarray(aside & (has_others | ~profiled), bool)
 
 
-def used_steps(steps: pd.DataFrame) -> pd.DataFrame:
+def select_used_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """The steps that estimates use; for the argument see `with_set_aside`."""
     steps = with_set_aside(steps)
     return steps[~steps[SET_ASIDE]]
@@ -264,15 +264,15 @@ class _Visits:
         most_ns = MOST_WAITING * together_ns
         reasons = {
             _WAITED: waited_ns > most_ns,
-            _THROTTLED: np.isin(np.arange(len(first)), number[_throttled(steps)])
-            | _fallen(steps, number, condition),
+            _THROTTLED: np.isin(np.arange(len(first)), number[_find_throttled(steps)])
+            | _find_fallen(steps, number, condition),
             _PAGED: total("major_faults") * _DISK_NS > most_ns,
         }
         waiting = waited_ns / np.maximum(together_ns, 1.0)
         return cls(number, condition, first["round"].to_numpy(np.int64), reasons, waiting)
 
 
-def _throttled(steps: pd.DataFrame) -> Bools:
+def _find_throttled(steps: pd.DataFrame) -> Bools:
     if "throttle_reasons" not in steps:
         return np.zeros(len(steps), bool)
     texts = steps["throttle_reasons"]
@@ -282,7 +282,7 @@ def _throttled(steps: pd.DataFrame) -> Bools:
     return np.array([is_throttle.get(text, False) for text in texts], bool)
 
 
-def _fallen(steps: pd.DataFrame, number: Ints, condition: Ints) -> Bools:
+def _find_fallen(steps: pd.DataFrame, number: Ints, condition: Ints) -> Bools:
     """The visits (of each step: `number`) whose mean clock lay below the usual one of their
     condition.
     """

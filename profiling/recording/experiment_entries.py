@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, replace
 
-from ...base.masking import masked_text
+from ...base.masking import mask_text
 from .experiments import Experiment, FactorFacts
 from .remote_store import AnyPath
 from .store import Recording, RecordingWriter
@@ -17,7 +17,7 @@ def record_experiment(
     """Write the entry of an experiment, in the place of an earlier one with its number, and facts
     on its factors.
     """
-    untested = {name: masked_text(why) for name, why in experiment.untested.items()}
+    untested = {name: mask_text(why) for name, why in experiment.untested.items()}
     experiment = replace(experiment, untested=untested)
     others = [
         entry

@@ -96,7 +96,7 @@ def export_trace(
                     separator = _put_events(stream, separator, events)
                     done += rows.num_rows
                     report(f"exporting {table}", done, total)
-            slices = (_drawn_event(drawn, base, tracks) for drawn in draw(source))
+            slices = (_write_drawn(drawn, base, tracks) for drawn in draw(source))
             while some := list(islice(slices, _BATCH_ROWS)):
                 separator = _put_events(stream, separator, some)
         _put_events(
@@ -180,7 +180,7 @@ def _put_events(stream: BinaryIO | gzip.GzipFile, separator: str, events: Sequen
     return ",\n" if events else separator
 
 
-def _drawn_event(drawn: Drawn, base_ns: int, tracks: _Tracks) -> str:
+def _write_drawn(drawn: Drawn, base_ns: int, tracks: _Tracks) -> str:
     process, thread = tracks.drawn(drawn)
     at = f'"pid": {process}, "tid": {thread}, "ts": {_microseconds(drawn.start_ns - base_ns)}'
     kind, more = "C", f'"args": {{"value": {drawn.value}}}'
@@ -195,7 +195,7 @@ def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> st
         return f'{_UNPLACED}, "cat": {_text(_category(table, tracks))}, "args": {_text(args)}}}'
     start, duration = args.pop("start_ns"), args.pop("duration_ns", None)
     name = args.pop("name", None)
-    shown = name or _untitled(table, args)
+    shown = name or _name_untitled(table, args)
     process, thread = tracks.place(table, row)
     kind = "i" if duration is None else "X"
     length = "" if duration is None else f', "dur": {_microseconds(duration)}'
@@ -211,7 +211,7 @@ def _category(table: str, tracks: _Tracks) -> str:
     return table if tracks.is_first else f"{table} of {tracks.owner}"
 
 
-def _untitled(table: str, args: dict[str, Any]) -> str:
+def _name_untitled(table: str, args: dict[str, Any]) -> str:
     if table == "steps":
         return f"step {args['step']}"
     if table == "experiments":

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from ...base.errors import CurvescopeError
-from ...base.harmless import HIDDEN, shown_path
+from ...base.harmless import HIDDEN, mask_path
 from ...base.masking import without_secrets
 from ...base.user_folders import data_folder
 
@@ -37,7 +37,7 @@ def hide_commands(description: Mapping[str, Any]) -> dict[str, Any]:
 
     def hide(value: Any) -> Any:
         whole = value if isinstance(value, str) else list(value)
-        shown = shown_path(value) if isinstance(value, str) else without_secrets(value)
+        shown = mask_path(value) if isinstance(value, str) else without_secrets(value)
         pairs.append([whole, shown])
         return shown
 

@@ -163,7 +163,7 @@ def remove_recording(path: AnyPath) -> None:
 
 
 @contextmanager
-def removed_on_failure(path: AnyPath) -> Iterator[None]:
+def remove_on_failure(path: AnyPath) -> Iterator[None]:
     """Delete a recording that this process made if the block fails, also for lack of memory."""
     try:
         yield

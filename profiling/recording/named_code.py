@@ -51,23 +51,23 @@ _WORLD_WRITABLE, _OTHERS = 0o002, 0o077
 _signed_here: set[str] = set()  # what this process signed, for where it cannot keep a key
 
 
-def described_code(meta: Mapping[str, Any]) -> dict[str, Any]:
+def describe_code(meta: Mapping[str, Any]) -> dict[str, Any]:
     """What a recording's entries say of the code that runs again."""
     return {name: meta[name] for name in _ENTRIES if meta.get(name) is not None}
 
 
 def whole_code(where: object, meta: Mapping[str, Any]) -> dict[str, Any]:
     """The same with whole commands, see `restore_commands`."""
-    return restore_commands(where, described_code(meta), meta.get(VALUES))
+    return restore_commands(where, describe_code(meta), meta.get(VALUES))
 
 
 def signature_entry(description: Mapping[str, Any]) -> dict[str, str]:
     """The entry with the signature of what this process measures; empty if it names no code, or
     there is no key.
     """
-    if not list(_named(description)):
+    if not list(_list_code(description)):
         return {}
-    text = _signed_text(description)
+    text = _compose_signed_text(description)
     _signed_here.add(text)
     with suppress(CurvescopeError, OSError):
         return {SIGNATURE: _sign(text, _read_key(make=True))}
@@ -76,7 +76,7 @@ def signature_entry(description: Mapping[str, Any]) -> dict[str, str]:
 
 def check_recorded_code(where: object, meta: Mapping[str, Any], run_its_code: bool) -> None:
     """Refuse to run the code that a recording names, see `check_code`."""
-    recorded = described_code(meta)
+    recorded = describe_code(meta)
     check_code(where, whole_code(where, meta), meta.get(SIGNATURE), run_its_code, recorded)
 
 
@@ -95,10 +95,10 @@ def check_code(
         CurvescopeError: it names code, and has no signature of this user, or another one than it
             should.
     """
-    named = list(_named(description))
+    named = list(_list_code(description))
     if run_its_code or not named:
         return
-    text = _signed_text(description)
+    text = _compose_signed_text(description)
     if text in _signed_here:
         return
     why = "it has no signature: somebody else measured it, or an older Curvescope"
@@ -119,39 +119,39 @@ def check_code(
             "its signature does not fit: it was measured by another user, elsewhere or by an older "
             "Curvescope, or changed since then"
         )
-    shown = dict(zip(_named(recorded), named, strict=True))
-    files = ", ".join(f"{spec} ({_shown_files(whole)})" for spec, whole in shown.items())
+    shown = dict(zip(_list_code(recorded), named, strict=True))
+    files = ", ".join(f"{spec} ({_name_files(whole)})" for spec, whole in shown.items())
     raise CurvescopeError(
         f"{where} names code that would run here as you: {files}. You did not name it: {why}. Read "
         "that code first; --run-its-code then runs it."
     )
 
 
-def _named(description: Any, name: str = "") -> Iterator[str]:
+def _list_code(description: Any, name: str = "") -> Iterator[str]:
     """The code that a description names, at any depth: of a step, of a network or of its input."""
     if isinstance(description, Mapping):
         for key, value in description.items():
-            yield from _named(value, str(key))
+            yield from _list_code(value, str(key))
     elif isinstance(description, (list, tuple)) and name == _PROGRAM:
         yield f"{_PROGRAM} {shlex.join(map(str, description))}"
     elif isinstance(description, (list, tuple)):
         for value in description:
-            yield from _named(value, name)
+            yield from _list_code(value, name)
     elif (
         isinstance(description, str) and name in _NAMING and (name == "step" or ":" in description)
     ):
         yield description
 
 
-def _signed_text(description: Mapping[str, Any]) -> str:
+def _compose_signed_text(description: Mapping[str, Any]) -> str:
     """What is signed: all of the description, and the files in which its code is found
     from here.
     """
-    files = {spec: _places_of(spec) for spec in _named(description)}
+    files = {spec: _places_of(spec) for spec in _list_code(description)}
     return json.dumps([description, files], sort_keys=True)
 
 
-def _shown_files(spec: str) -> str:
+def _name_files(spec: str) -> str:
     """The files of code, as a message names them: a word of a command may be none."""
     files = [place for place in _places_of(spec) if place.endswith(".py") or os.path.isfile(place)]
     return ", ".join(files) or "no such file here"

@@ -88,7 +88,7 @@ Argument: TypeAlias = TensorArgument | TensorList | Value | None
 _WRITTEN_UNSAID = ("running_mean", "running_var")
 
 
-def written_arguments(schema: Any) -> frozenset[int]:
+def find_written_arguments(schema: Any) -> frozenset[int]:
     """Indices of the arguments that an operator writes, by its `FunctionSchema`, also those for
     results only.
     """
@@ -131,7 +131,7 @@ def _argument(entry: Any) -> Argument:
         return TensorList(tuple(_tensor(tensor) for tensor in entry["tensors"]))
     if "float" in entry:
         return Value(float(entry["float"]))
-    return Value(_frozen(entry["value"])) if "value" in entry else _tensor(entry)
+    return Value(_freeze(entry["value"])) if "value" in entry else _tensor(entry)
 
 
 def _tensor(entry: Any) -> TensorArgument:
@@ -141,5 +141,5 @@ def _tensor(entry: Any) -> TensorArgument:
     )
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+def _freeze(value: Any) -> Any:
+    return tuple(_freeze(item) for item in value) if isinstance(value, list) else value

@@ -29,7 +29,7 @@ class _Head(NamedTuple):
     packed: int  # bytes of the page in the file
 
 
-def unpacked_bytes(source: pa.NativeFile, metadata: pq.FileMetaData) -> int:
+def count_unpacked_bytes(source: pa.NativeFile, metadata: pq.FileMetaData) -> int:
     """What all pages of a file unfold to, in bytes; ValueError: a head of one cannot be read."""
     total = 0
     for group in range(metadata.num_row_groups):

@@ -26,7 +26,7 @@ from ...base.limits import (
 )
 from .atomic_files import atomic_file, storage_error
 from .inside import opened
-from .parquet_pages import unpacked_bytes
+from .parquet_pages import count_unpacked_bytes
 from .remote_store import AnyPath, RemotePath
 from .schema import Table, conform
 
@@ -70,12 +70,12 @@ def read_part(
     damaged, or of no such form.
     """
     wanted = schema.only(columns)
-    with _report_damage(part), _opened(part) as source:
+    with _report_damage(part), _open_part(part) as source:
         file = _open_checked(source, wanted)
         there = file.metadata.schema.names
         stored = None if columns is None else [name for name in columns if name in there]
         rows = file.read(stored)
-        return conform(wanted, rows if encoded else _decoded(rows, source.size()))
+        return conform(wanted, rows if encoded else _decode_texts(rows, source.size()))
 
 
 def read_batches(part: AnyPath, schema: Table, most_rows: int) -> Iterator[pa.Table]:
@@ -83,9 +83,9 @@ def read_batches(part: AnyPath, schema: Table, most_rows: int) -> Iterator[pa.Ta
 
     CurvescopeError: damaged, or of no such form.
     """
-    with _report_damage(part), _opened(part) as source:
+    with _report_damage(part), _open_part(part) as source:
         for batch in _open_checked(source, schema).iter_batches(most_rows):
-            rows = _decoded(pa.Table.from_batches([batch]), source.size())
+            rows = _decode_texts(pa.Table.from_batches([batch]), source.size())
             yield conform(schema, rows)
 
 
@@ -136,11 +136,11 @@ def _check_unpacked(source: pa.NativeFile, metadata: pq.FileMetaData) -> None:
     most = max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * size)
     unpacked = sum(group.total_byte_size for group in groups)
     if isinstance(source, pa.OSFile):
-        unpacked = max(unpacked, unpacked_bytes(source, metadata))
+        unpacked = max(unpacked, count_unpacked_bytes(source, metadata))
     check_limit(unpacked, most, f"unpacked bytes in {size:,}")
 
 
-def _decoded(rows: pa.Table, size: int) -> pa.Table:
+def _decode_texts(rows: pa.Table, size: int) -> pa.Table:
     """The rows with plain text; a text of a million rows is as many copies of it."""
     total = 0
     for place, name in enumerate(rows.column_names):
@@ -170,7 +170,7 @@ def count_rows(part: AnyPath) -> int:
 
     CurvescopeError: the file is damaged.
     """
-    with _report_damage(part), _opened(part) as source:
+    with _report_damage(part), _open_part(part) as source:
         return int(pq.read_metadata(source).num_rows)
 
 
@@ -197,7 +197,7 @@ def check_copies(parts: Sequence[AnyPath]) -> None:
                 )
 
 
-def _opened(part: AnyPath) -> pa.NativeFile:
+def _open_part(part: AnyPath) -> pa.NativeFile:
     if isinstance(part, RemotePath):
         return PyFileSystem(FSSpecHandler(part.filesystem)).open_input_file(part.key)
     check_regular(part)

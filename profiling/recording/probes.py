@@ -77,7 +77,7 @@ def deviation(times_ms: Mapping[int, float], sizes: Sequence[int], size: int) ->
     return math.log(time_ms / max(end_ms, _LEAST_MS))
 
 
-def undecided(meta: Mapping[str, Any], times_ms: Mapping[int, float]) -> dict[int, float]:
+def find_leaving_sizes(meta: Mapping[str, Any], times_ms: Mapping[int, float]) -> dict[int, float]:
     """Shares by which probes leave the line of the curve, by size: what was found is part of the
     curve.
 
@@ -130,15 +130,15 @@ def probes_sentence(
     ):
         spans = [f"{before} and {after}" for before, after in sorted(places)]
         what += [f"{says} {' and between '.join(spans)}"] if spans else []
-    if off := undecided(meta, times_ms or {}):
-        what.append(_said_of(off))
+    if off := find_leaving_sizes(meta, times_ms or {}):
+        what.append(_say_leaving(off))
     what = what or [f"none leaves the line by {100 * entry['least']:.0f} %"]
     return (
         f"Probed between the {axis.values}: {named} ({entry['seconds']:.0f} s): {'; '.join(what)}."
     )
 
 
-def _said_of(off: Mapping[int, float]) -> str:
+def _say_leaving(off: Mapping[int, float]) -> str:
     """What to say of sizes that leave the line in too few visits, by the share by which
     each does.
     """

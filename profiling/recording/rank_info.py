@@ -48,7 +48,7 @@ def rank_info_of(meta: Mapping[str, Any]) -> RankInfo | None:
         raise CurvescopeError(f"`{META_KEY}` of recording.json is damaged ({error!r}).") from error
 
 
-def launched_rank(environment: Mapping[str, str] = os.environ) -> RankInfo | None:
+def find_launched_rank(environment: Mapping[str, str] = os.environ) -> RankInfo | None:
     """Rank information from the launcher of this process; None without one.
 
     CurvescopeError: half of it is there.
@@ -82,7 +82,7 @@ def describe_rank(environment: Mapping[str, str] = os.environ) -> dict[str, Any]
     their first ranks.
     """
     try:
-        info = launched_rank(environment)
+        info = find_launched_rank(environment)
     except (
         CurvescopeError
     ):  # nested launchers set only some of the variables; record without the entry

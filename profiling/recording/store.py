@@ -128,7 +128,7 @@ class RecordingWriter:
         visit, are incomplete visits, and are removed; so are those not among `whole`, if it is
         given. Experiments are no visits, and stay.
         """
-        writer, _ = cls._locked(path)
+        writer, _ = cls._open_locked(path)
         if whole is not None:  # another process of the run did not finish the others
             remove_parts(path, last_table, keep=whole)
         writer._remove_incomplete(last_table)
@@ -147,7 +147,7 @@ class RecordingWriter:
         """Write the tables of a recording anew, whose writer ended before it had them; counts of
         lost data too.
         """
-        writer, _ = cls._locked(path)
+        writer, _ = cls._open_locked(path)
         for table in TABLES:
             remove_parts(path, table)
         writer.update(status=Status.RECORDING, lost={})
@@ -161,7 +161,7 @@ class RecordingWriter:
         one process at a time writes a local recording. A crash leaves the parts and entries written
         before it.
         """
-        writer, locked = cls._locked(path)
+        writer, locked = cls._open_locked(path)
         meta = writer.meta
         unfinished = meta["status"] == Status.RECORDING
         # Of others than sweeps nobody knows which parts are whole; without locks, whether somebody
@@ -191,7 +191,7 @@ class RecordingWriter:
         return writer
 
     @classmethod
-    def _locked(cls, path: AnyPath) -> tuple[RecordingWriter, bool]:
+    def _open_locked(cls, path: AnyPath) -> tuple[RecordingWriter, bool]:
         """The writer of an existing recording, read after it was locked; and whether it is, see
         `_lock`.
         """

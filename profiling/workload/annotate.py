@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..attribution.range_names import OWN_DOMAIN
-from ..collect.startup.torch_windows import named_parts
+from ..collect.startup.torch_windows import list_parts
 
 # Attribute of a module meanwhile: collect/startup/torch_ranges.py puts no range of its own around
 # it.
@@ -59,7 +59,7 @@ def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
     A root without submodules is a layer, by the name of its class, e.g. `Linear`.
     """
     compiled: list[str] = []
-    for path, module in named_parts(model):
+    for path, module in list_parts(model):
         if any(path.startswith(prefix) for prefix in compiled):
             continue
         if (

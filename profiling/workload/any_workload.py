@@ -116,7 +116,7 @@ class AnyWorkload(Steps):
         """
         return dict(entry)
 
-    def annotated_steps(self, count: int) -> Iterator[int]:
+    def run_annotated(self, count: int) -> Iterator[int]:
         """Run steps of the loaded batch size in NVTX ranges of step, phase and layer, for a
         profiler of this process.
 

@@ -68,7 +68,7 @@ UPDATES = {
 }
 
 
-def kept_compilations(framework: str, folder: Path) -> dict[str, str]:
+def list_cache_variables(framework: str, folder: Path) -> dict[str, str]:
     """Variables by which processes of a framework after the first take compiled functions from a
     folder; empty where it keeps them itself, or the environment names a folder.
     """

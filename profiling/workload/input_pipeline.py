@@ -57,8 +57,8 @@ def _from_host(network: Network, device: str) -> Feed:
                 batch, "cpu", torch.Generator().manual_seed(_SEED + batch)
             )
             batches[batch] = (
-                tuple(_pinned(device, tensor) for tensor in inputs),
-                _pinned(device, targets),
+                tuple(_pin_memory(device, tensor) for tensor in inputs),
+                _pin_memory(device, targets),
             )
         inputs, targets = batches[batch]
         return tuple(_to(device, tensor) for tensor in inputs), _to(device, targets)
@@ -66,7 +66,7 @@ def _from_host(network: Network, device: str) -> Feed:
     return feed
 
 
-def _pinned(device: str, tensor: Any) -> Any:
+def _pin_memory(device: str, tensor: Any) -> Any:
     return tensor.pin_memory() if device != "cpu" and tensor is not None else tensor
 
 

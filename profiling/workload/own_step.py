@@ -22,13 +22,13 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.harmless import home_as_tilde
 from ..collect import inductor
-from ..collect.compilations import compiled_functions, read_compilations
+from ..collect.compilations import count_compiled_functions, read_compilations
 from ..frameworks import (
     accelerator_in_use,
     device_entry,
+    list_used_frameworks,
     module_advice,
     restart_names,
-    used_frameworks,
     wait_for,
 )
 from ..hardware.host_usage import wait_until_quiet
@@ -168,7 +168,7 @@ class OwnStep(AnyWorkload):
     def runs_compiled_graphs(self) -> bool:
         by_inductor = len(inductor.COMPILED) > self._graphs_before
         before = 0 if self.compiled_before is None else self.compiled_before.compiled
-        return self.compiled or by_inductor or compiled_functions() > before
+        return self.compiled or by_inductor or count_compiled_functions() > before
 
     def load(self, batch: int) -> None:
         """Make the step of one value, or take the one of an earlier round.
@@ -210,7 +210,7 @@ class OwnStep(AnyWorkload):
             return
         if inspect.iscoroutine(result) or inspect.isgenerator(result):
             raise CurvescopeError(
-                f"The step that {self._called(batch)} returned is "
+                f"The step that {self._describe_call(batch)} returned is "
                 f"{_article(type(result).__name__)} function: calling it runs nothing. Return a "
                 "plain function that runs one step."
             )
@@ -235,7 +235,7 @@ class OwnStep(AnyWorkload):
         )
         if self.cuda or spins or getattr(step, "waits", False):
             return
-        used, steps = used_frameworks(), 1
+        used, steps = list_used_frameworks(), 1
         if not used and not self._leaves_work(began_ns, steps):
             return
         for most in _TRIED_STEPS:
@@ -261,7 +261,7 @@ class OwnStep(AnyWorkload):
         # A process that does nothing also waits long for a core, on a busy machine.
         used_ns = time.process_time_ns() - used_ns
         if worked_on_ns > least_ns and used_ns > _WORKING_SHARE * least_ns:
-            lines = [f"`{adapter.waiting}` in {adapter.name}" for adapter in used_frameworks()]
+            lines = [f"`{adapter.waiting}` in {adapter.name}" for adapter in list_used_frameworks()]
             raise CurvescopeError(
                 f"{self.name} does not wait for its work: its process computed for "
                 f"{worked_on_ns / 1e6:.0f} ms after {counted(steps, 'step')} had returned, in "
@@ -284,8 +284,9 @@ class OwnStep(AnyWorkload):
             signature.bind(batch) if set(arguments) == {BATCH} else signature.bind(**arguments)
         except TypeError as error:
             raise CurvescopeError(
-                f"{self._called(batch)} cannot be called: {error}. Name a function that takes a "
-                "batch size and returns a function that runs one step, e.g. `def make_step(batch)`."
+                f"{self._describe_call(batch)} cannot be called: {error}. Name a function that "
+                "takes a batch size and returns a function that runs one step, e.g. "
+                "`def make_step(batch)`."
             ) from error
 
     def release(self) -> None:
@@ -326,8 +327,8 @@ class OwnStep(AnyWorkload):
         step = self._make_step(batch) if set(arguments) == {BATCH} else self._make_step(**arguments)
         if not callable(step):
             raise CurvescopeError(
-                f"{self._called(batch)} returned {_described(step)}: return a function without "
-                "arguments that runs one step."
+                f"{self._describe_call(batch)} returned {_describe_value(step)}: return a function "
+                "without arguments that runs one step."
             )
         return step
 
@@ -340,7 +341,7 @@ class OwnStep(AnyWorkload):
         module = next((candidate for candidate in candidates if candidate is not None), None)
         if module is not None and not hasattr(module, "named_modules"):
             raise CurvescopeError(
-                f"The `module` of {self._name} is {_described(module)}, not a torch module: "
+                f"The `module` of {self._name} is {_describe_value(module)}, not a torch module: "
                 + (module_advice(module) or "give the model whose layers should be named, or none.")
             )
         return module
@@ -348,7 +349,7 @@ class OwnStep(AnyWorkload):
     def _arguments(self, batch: int) -> dict[str, int]:
         return {**self.fixed, self.axis.name: batch}
 
-    def _called(self, batch: int) -> str:
+    def _describe_call(self, batch: int) -> str:
         arguments = ", ".join(f"{name}={value}" for name, value in self._arguments(batch).items())
         return f"{self._name}({arguments})"
 
@@ -407,7 +408,7 @@ def refuse_while_importing() -> None:
         )
 
 
-def _described(value: object) -> str:
+def _describe_value(value: object) -> str:
     return "nothing (None)" if value is None else _article(type(value).__name__)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from ...base.masking import masked_text
+from ...base.masking import mask_text
 from ..recording.axis import BATCH
 
 MODE = "program"
@@ -51,7 +51,7 @@ class Program:
         scripts = [word for word in words if word.endswith((".py", ".sh"))]
         others = [word for word in words if not _LAUNCHERS.search(word) and "{" not in word]
         names = [Path(word).name for word in (*scripts, *others, self.command[0])]
-        return next((name for name in names if masked_text(name) == name), MODE)
+        return next((name for name in names if mask_text(name) == name), MODE)
 
     def check(self, axis: str, fixed: Mapping[str, int]) -> None:
         """Refuse a command without a place for the axes, and a pattern with other fields."""

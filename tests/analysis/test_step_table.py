@@ -10,7 +10,7 @@ from curvescope.analysis.step_table import (
     by_device,
     cells_of,
     common_batch,
-    published_cells,
+    read_published_cells,
     to_csv,
     to_markdown,
 )
@@ -118,7 +118,7 @@ def test_grids_by_batch_and_by_device(tmp_path):
 
 
 def test_csv_has_a_line_per_entry_and_leaves_unknown_values_empty(tmp_path):
-    cells = [*cells_of(recording(tmp_path / "a")), *published_cells(["alexnet"])]
+    cells = [*cells_of(recording(tmp_path / "a")), *read_published_cells(["alexnet"])]
     rows = list(csv.DictReader(io.StringIO(to_csv(cells))))
     assert len(rows) == len(cells)
     assert float(rows[0]["time_ms"]) == 11.0
@@ -126,7 +126,7 @@ def test_csv_has_a_line_per_entry_and_leaves_unknown_values_empty(tmp_path):
 
 
 def test_published_figures_stand_under_their_own_device_and_are_marked():
-    cells = published_cells(["alexnet"])
+    cells = read_published_cells(["alexnet"])
     assert {c.origin for c in cells} == {"published"}
     k40m = {
         c.batch: c.time_ms
@@ -135,12 +135,12 @@ def test_published_figures_stand_under_their_own_device_and_are_marked():
     }
     assert (k40m[256], k40m[512]) == (602.0, 1629.0)
     assert all(c.device_and_origin.endswith("(published)") for c in cells)
-    (vgg,) = (c for c in published_cells(["vgg"]) if c.batch == 128)
+    (vgg,) = (c for c in read_published_cells(["vgg"]) if c.batch == 128)
     assert (vgg.device, vgg.time_ms) == ("GTX 1080", 899.86)
 
 
 def test_devices_are_compared_at_a_batch_that_was_measured(tmp_path):
-    cells = [*cells_of(recording(tmp_path / "a")), *published_cells(["alexnet"])]
+    cells = [*cells_of(recording(tmp_path / "a")), *read_published_cells(["alexnet"])]
     assert common_batch(cells) == 2
-    assert common_batch(published_cells(["alexnet"])) == 128
+    assert common_batch(read_published_cells(["alexnet"])) == 128
     assert common_batch([]) is None

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from curvescope import agent_calls, agents
-from curvescope.agent_limits import MOST_CHARACTERS, Roots, bounded
+from curvescope.agent_limits import MOST_CHARACTERS, Roots, shorten_answer
 from curvescope.analysis.decompose.breakdown import ROW_COLUMNS
 from curvescope.analysis.roofline import POINT_COLUMNS
 from curvescope.base.errors import BackendMissingError, CurvescopeError
@@ -282,7 +282,7 @@ def test_a_root_must_be_a_folder(tmp_path, refusal_of):
 def test_answers_are_bounded_whatever_names_and_lists_a_recording_has():
     name = "void kernel<float, 4>(float *, int) " * 2000
     row = {"label": name, "time_ms": 1.23456789, "reasons": [name] * 300}
-    answer = bounded(
+    answer = shorten_answer(
         {"schema": "x", "rows": [row] * 5000, "rows_left_out": 7, "sentence": name, name: 1}
     )
     assert len(json.dumps(answer)) <= MOST_CHARACTERS
@@ -292,7 +292,7 @@ def test_answers_are_bounded_whatever_names_and_lists_a_recording_has():
     assert answer["rows"][0]["time_ms"] == 1.235
     assert "schema" not in answer
     with pytest.raises(CurvescopeError, match="too long"):
-        bounded({str(i): {str(k): name for k in range(100)} for i in range(100)})
+        shorten_answer({str(i): {str(k): name for k in range(100)} for i in range(100)})
 
 
 def test_no_number_of_rows_makes_a_long_answer(run, ask):
@@ -362,7 +362,7 @@ HIDING = (
 
 @pytest.mark.parametrize("hidden", HIDING)
 def test_nothing_that_nobody_sees_reaches_an_agent(hidden, run, ask):
-    answer = bounded({"headline": f"a{hidden}b", f"c{hidden}": [{"name": f"d{hidden}"}]})
+    answer = shorten_answer({"headline": f"a{hidden}b", f"c{hidden}": [{"name": f"d{hidden}"}]})
     assert hidden[0] not in json.dumps(answer, ensure_ascii=False)
     _, refused = ask("verdict", recording=str(run / f"x{hidden}"))
     assert refused.is_error

@@ -200,7 +200,7 @@ def test_each_call_goes_on_with_what_is_not_counted(ncu, recorded, refusal_of):
     ncu({batch: table(names_at(recorded, batch)) for batch in (4, 8, 16)})
     assert main(["counters", str(recorded.path), "--batch", "4"]) == 0
     assert main(["counters", str(recorded.path)]) == 0
-    assert [entry.batch for entry in counters.counted_of(open_recording(recorded.path))] == [
+    assert [entry.batch for entry in counters.list_counted(open_recording(recorded.path))] == [
         4,
         8,
         16,
@@ -212,7 +212,10 @@ def test_a_batch_size_that_fails_costs_only_itself(ncu, recorded, capsys):
     counts = {batch: table(names_at(recorded, batch)) for batch in (4, 16)}
     ncu({**counts, 8: "==WARNING== No kernels were profiled.\n"})
     assert main(["counters", str(recorded.path)]) == 0
-    assert [entry.batch for entry in counters.counted_of(open_recording(recorded.path))] == [4, 16]
+    assert [entry.batch for entry in counters.list_counted(open_recording(recorded.path))] == [
+        4,
+        16,
+    ]
     assert "8 could not be counted: ncu profiled no kernel" in capsys.readouterr().err
 
 
@@ -301,7 +304,7 @@ def test_where_cupti_cannot_count_the_reason_is_said_once_and_ncu_counts(
         "performance counters"
     )
     assert messages.count(reason) == 1
-    assert [one.tool for one in counters.counted_of(open_recording(recorded.path))] == ["ncu"] * 3
+    assert [one.tool for one in counters.list_counted(open_recording(recorded.path))] == ["ncu"] * 3
 
 
 def test_a_process_that_hangs_is_ended_and_ncu_counts(ncu, process, recorded, monkeypatch, capsys):

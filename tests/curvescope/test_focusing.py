@@ -13,7 +13,7 @@ from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments import plan
-from curvescope.experiments.focusing import Focused, focused
+from curvescope.experiments.focusing import Focused, choose_rule
 from curvescope.profiling.measure.protocol import get_protocol
 from curvescope.profiling.measure.stopping import Complete
 from curvescope.profiling.measure.visits import Look
@@ -134,4 +134,4 @@ def test_a_recording_that_cannot_be_diagnosed_yet_gets_complete_rounds():
     [("default", True), ("quick", True), ("addfor", False), ("dlperf", False)],
 )
 def test_rounds_of_a_published_protocol_stay_complete(tmp_path, name, is_focused):
-    assert isinstance(focused(get_protocol(name), tmp_path), Focused) is is_focused
+    assert isinstance(choose_rule(get_protocol(name), tmp_path), Focused) is is_focused

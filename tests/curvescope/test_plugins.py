@@ -26,7 +26,7 @@ CACHES = (
     plugins.plugins,
     plugins.report_broken,
     devices._load,
-    catalogue.weighing,
+    catalogue.weighers,
     catalogue.interventions,
 )
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
-from curvescope.kernels.problem import allowed_error, normal
+from curvescope.kernels.problem import bound_error, normal
 from curvescope.profiling.hardware.precisions import PRECISIONS
 
 
@@ -65,4 +65,4 @@ def test_not_a_number_and_a_wrong_shape_are_wrong():
     assert not problem.error(operands, result).acceptable
     assert not problem.error(operands, result[:3]).acceptable
     # The allowance over 1024 products, by hand: 16 · 2^-24 · (1 + 32) · 32
-    assert allowed_error("fp32", 1024) == pytest.approx(16 * 2**-24 * 33 * 32)
+    assert bound_error("fp32", 1024) == pytest.approx(16 * 2**-24 * 33 * 32)

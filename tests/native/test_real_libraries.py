@@ -14,7 +14,7 @@ import pytest
 from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.profiling.collect.range_profiler import RangeProfiler
 from curvescope.profiling.measure.processes import PRELOADED
-from curvescope.profiling.readers.metrics import wanted
+from curvescope.profiling.readers.metrics import choose_metrics
 
 from ..tables import ask_each
 from .doubles import COMPILER
@@ -87,7 +87,7 @@ def test_an_unversioned_link_to_a_newer_libcupti_is_passed_over(record_real, tmp
 def test_the_real_host_half_of_the_range_profiler_takes_the_metrics_of_a_chip(wheel):
     need(REAL / f"cupti-{wheel}" / "libnvperf_host.so")
     profiler = RangeProfiler(str(real_cupti(wheel)))
-    names = [name for name in wanted("ncu", "9.0") if not name.startswith("launch__")]
+    names = [name for name in choose_metrics("ncu", "9.0") if not name.startswith("launch__")]
     configuration, passes = profiler.configure(profiler.host("GH100"), names)
     assert len(configuration) > 1000
     assert 1 <= passes <= 20
@@ -171,4 +171,4 @@ def test_a_torch_for_cuda_has_loaded_the_libcupti_that_counts():
         pytest.skip("torch here is built without CUDA")
     profiler = RangeProfiler()
     assert "nvidia" in profiler.path
-    profiler.configure(profiler.host("GH100"), wanted("ncu")[:1])
+    profiler.configure(profiler.host("GH100"), choose_metrics("ncu")[:1])

@@ -19,7 +19,7 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.base.limits import META_BYTES, PART_FREE_ROWS, VARIABLE
 from curvescope.profiling.readers import import_profile, pytorch_json
 from curvescope.profiling.recording.export import export_parquet
-from curvescope.profiling.recording.parquet_pages import _read_head, unpacked_bytes
+from curvescope.profiling.recording.parquet_pages import _read_head, count_unpacked_bytes
 from curvescope.profiling.recording.store import open_recording
 
 from ..curvescope.recordings import write_planted
@@ -352,7 +352,7 @@ def test_the_pages_of_a_part_say_what_its_footer_says(store):
         metadata = pq.read_metadata(part)
         said = sum(metadata.row_group(g).total_byte_size for g in range(metadata.num_row_groups))
         # The footer counts the heads of the pages too.
-        assert 0.5 * said < unpacked_bytes(source, metadata) <= said
+        assert 0.5 * said < count_unpacked_bytes(source, metadata) <= said
 
 
 @ask_each("data", [b"", b"\x15", b"\xff" * 40, b"\x1c" * 99, b"\x15\0\x15\x01\0", b"\0"])

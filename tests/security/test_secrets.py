@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.base.masking import masked_text, without_secrets
+from curvescope.base.masking import mask_text, without_secrets
 from curvescope.cli import main
 from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.measure.sweep import describe_sweep
@@ -148,7 +148,7 @@ WAYS_IN_TEXT = {
 @ask_each("write", WAYS_IN_TEXT.values())
 @ask_each(("command", "secret"), SHAPES)
 def test_messages_and_source_lines_go_through_the_same_door(write, command, secret):
-    assert secret not in masked_text(write(command), {})
+    assert secret not in mask_text(write(command), {})
 
 
 @pytest.mark.parametrize(("command", "secret"), SHAPES)
@@ -190,7 +190,7 @@ def test_a_recorded_command_of_a_program_has_none_and_is_whole_for_its_user(
     ],
 )
 def test_a_message_of_a_library_is_kept(message):
-    assert masked_text(message, {}) == message
+    assert mask_text(message, {}) == message
 
 
 @ask_each(
@@ -216,14 +216,14 @@ def test_a_message_of_a_library_is_kept(message):
     ],
 )  # fmt: skip
 def test_only_pages_that_are_public_and_names_that_are_no_secret_are_kept(message, kept):
-    assert masked_text(message, {}) == kept
+    assert mask_text(message, {}) == kept
 
 
 def test_values_of_the_environment_are_hidden_wherever_they_stand():
     environment = {"MY_ACCESS_KEY": PLANTED, "DB_PASSWORD": "abc", "HOME": "train.py"}
     assert without_secrets([f"{PLANTED}/t.py"], environment) == ["***/t.py"]
-    assert masked_text(f"no file {PLANTED}", environment) == "no file ***"
-    assert masked_text("abc", environment) == "abc"  # too short to be looked for
+    assert mask_text(f"no file {PLANTED}", environment) == "no file ***"
+    assert mask_text("abc", environment) == "abc"  # too short to be looked for
 
 
 def test_the_folder_that_the_shell_is_in_is_no_password():

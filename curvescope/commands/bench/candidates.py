@@ -34,7 +34,7 @@ def run(args: argparse.Namespace, sweeps: Sequence[Sweep]) -> int:
     compared = []
     for sweep in sweeps:
         at = folder if len(sweeps) == 1 else folder / folder_of(sweep)
-        compared.append(_measured(args, sweep, at))
+        compared.append(_measure_candidates(args, sweep, at))
     if args.json:
         from ...analysis.render.documents import print_document
         from .documents import CandidatesDocument
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace, sweeps: Sequence[Sweep]) -> int:
     return int(bool(outcomes & {BenchOutcome.INCORRECT, BenchOutcome.FAILED}))
 
 
-def _measured(args: argparse.Namespace, sweep: Sweep, folder: Path) -> CandidatesSweep:
+def _measure_candidates(args: argparse.Namespace, sweep: Sweep, folder: Path) -> CandidatesSweep:
     from ...analysis.candidates import CandidatesSweep, products_of
     from ...analysis.compare import decided
     from ...analysis.render.live import LiveProgress

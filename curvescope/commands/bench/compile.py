@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
                 cache=str(cache_folder()),
                 cubins=len(compiled),
                 from_cache=sum(each.from_cache for each in compiled),
-                kernels=[_compiled(build) for build in builds],
+                kernels=[_describe_build(build) for build in builds],
             )
         )
         return 0
@@ -138,7 +138,7 @@ def _compile(sources: Sequence[CudaSource], architectures: Sequence[int]) -> lis
     return sorted(cubins, key=lambda compiled: (compiled.source, compiled.architecture))
 
 
-def _compiled(build: KernelBuild) -> CompiledKernel:
+def _describe_build(build: KernelBuild) -> CompiledKernel:
     from ...kernels.disassembly import instruction_mix
     from .documents import CompiledKernel
 

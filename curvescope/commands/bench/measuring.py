@@ -12,7 +12,7 @@ from ...analysis.render import terminal
 from ...analysis.render.tables import table
 from ...base.arguments import parse_share
 from ...base.counted import counted
-from ...base.endings import answered_if_interrupted
+from ...base.endings import answer_if_interrupted
 from ...base.errors import BackendMissingError
 from ...options import HOW, WHERE, add, check_time_limit, clocks
 from ...parsers import group
@@ -188,7 +188,7 @@ def measure_and_show(
     exit code of `show`.
     """
     measured: list[MeasuredSweep] = []
-    with answered_if_interrupted(lambda: show(args, measured) if measured else None):
+    with answer_if_interrupted(lambda: show(args, measured) if measured else None):
         collect(args, what, jobs, measured=measured)
     return show(args, measured)
 

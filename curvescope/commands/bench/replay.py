@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ...experiments.replay.problem import replayed_kernels
+    from ...experiments.replay.problem import list_replayed_kernels
     from ...experiments.replay.recorded_call import device_of
     from ...kernels.backends import open_backend
     from ...profiling.recording.store import open_recording
@@ -78,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
     jobs = [(backend, sweep.sweep) for sweep in plan.sweeps]
     rows: list[dict[str, Any]] = []
 
-    def ended(position: int, sweep_result: measuring.MeasuredSweep) -> None:
-        kernels = replayed_kernels(open_recording(sweep_result.path))
+    def on_end(position: int, sweep_result: measuring.MeasuredSweep) -> None:
+        kernels = list_replayed_kernels(open_recording(sweep_result.path))
         made = [
             _row(plan.sweeps[position], result, kernels.get(result.value))
             for result in sweep_result.results
@@ -88,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             _print_rows(made)
 
-    measured = measuring.collect(args, "replay", jobs, ended)
-    left_out = [_left_out(left) for left in plan.left_out]
+    measured = measuring.collect(args, "replay", jobs, on_end)
+    left_out = [_describe_left_out(left) for left in plan.left_out]
     left_out += [
         {**_call(planned), "batch": result.value, "reason": result.detail}
         for planned, measurement in zip(plan.sweeps, measured, strict=True)
@@ -167,7 +167,7 @@ def _row(replayed: ReplaySweep, result: Result, kernels: Sequence[str] | None) -
     }
 
 
-def _left_out(left: LeftOut) -> dict[str, Any]:
+def _describe_left_out(left: LeftOut) -> dict[str, Any]:
     call = left.call
     layers = [] if call.layer is None else [call.layer]
     return {

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING
 from ... import options
 from ...analysis.render import terminal
 from ...base.counted import counted
-from ...base.endings import answered_if_interrupted
+from ...base.endings import answer_if_interrupted
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch, pick_device
 from ...parsers import group
 from ...profiling.hardware.host import usable_cores
 from ...profiling.measure.protocol import doubled
 from ...profiling.recording.axis import MODES
-from ...profiling.recording.rank_info import RankInfo, launched_rank
+from ...profiling.recording.rank_info import RankInfo, find_launched_rank
 from ...profiling.workload.networks import names
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.resume and args.network:
         raise CurvescopeError("--resume continues the existing plan: omit the network.")
-    rank = launched_rank()
+    rank = find_launched_rank()
     return _run_here(args) if rank is None else _run_rank(args, rank)
 
 
@@ -156,7 +156,7 @@ def _run_here(args: argparse.Namespace) -> int:
             f"{counted(len(plan.points), 'point')}, protocol {plan.protocol.name}, into {folder}."
         )
         try:
-            with answered_if_interrupted(answer), LiveProgress() as view:
+            with answer_if_interrupted(answer), LiveProgress() as view:
                 launch(folder, plan, "curvescope.scaling_rank", view.report)
         except KeyboardInterrupt:
             messages.print("Interrupted. This resumes:")

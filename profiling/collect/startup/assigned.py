@@ -69,7 +69,7 @@ def _name_of(target: Any) -> Any:
     return getattr(target, "id", None) or getattr(target, "attr", None)
 
 
-def compiled(source: Any, path: Any, values: Any) -> Any:
+def compile_with_values(source: Any, path: Any, values: Any) -> Any:
     """The code of a script with its constants replaced; exits with a message if it has none of a
     name.
     """
@@ -89,7 +89,7 @@ def _run() -> None:
     sys.argv = sys.argv[2:]
     sys.path[0] = os.path.dirname(os.path.abspath(path))
     with open(path, "rb") as file:
-        code = compiled(file.read(), path, values)
+        code = compile_with_values(file.read(), path, values)
     own = sys.modules["__main__"].__dict__
     for name in [name for name in own if not name.startswith("__")]:
         del own[name]

@@ -79,7 +79,7 @@ def _follow_model(steps: Any, program: Any, torch: Any, trains: Any) -> None:
 
 def follow_nvtx(steps: Any, program: Any, nvtx: Any) -> None:
     """Hook ranges of NVIDIA's package nvtx."""
-    steps.follow_contexts(nvtx, "annotate", program.given_name)
+    steps.follow_contexts(nvtx, "annotate", program.read_given_name)
     steps.follow_push_pop(nvtx, "push_range", "pop_range")
 
 
@@ -107,7 +107,7 @@ class Calls:
         self._numbers[function] = number = self._numbers.get(function, 0) + 1
         if number == _CALLS:
             self._describe(function, arguments)
-        chosen = steps.marked_by(self._source)
+        chosen = steps.find_mark(self._source)
         if steps.function is not None:
             if self._has_name(function):
                 steps.ended(self._source, function)
@@ -245,14 +245,16 @@ def follow_jax(steps: Any, program: Any, jax: Any) -> None:
 
     for name in _GRADIENTS:
         if hasattr(jax, name):
-            setattr(jax, name, _made_by(getattr(jax, name), computes_gradient, called))
+            setattr(jax, name, _wrap_maker(getattr(jax, name), computes_gradient, called))
     for name in _DIFFERENTIATE:
         if hasattr(jax, name):
             setattr(jax, name, _before(getattr(jax, name), computes_gradient))
     with suppress(AttributeError):
         _after(jax.stages.Compiled, "__call__", called)
-    steps.follow_contexts(jax.profiler, "TraceAnnotation", program.given_name)
-    steps.follow_contexts(jax.profiler, "StepTraceAnnotation", program.given_name, names_steps=True)
+    steps.follow_contexts(jax.profiler, "TraceAnnotation", program.read_given_name)
+    steps.follow_contexts(
+        jax.profiler, "StepTraceAnnotation", program.read_given_name, names_steps=True
+    )
 
 
 class _Running(threading.local):
@@ -334,7 +336,7 @@ def follow_keras_models(steps: Any, program: Any, module: Any) -> None:
     _after(module.Model, "__call__", called)
 
 
-def _made_by(make: Any, begin: Any, call: Any) -> Any:
+def _wrap_maker(make: Any, begin: Any, call: Any) -> Any:
     """A function like `make`: before what it made runs, `begin` gets the code that `make` was
     given, which stays the same where a program makes it anew for each step, and afterwards `call`
     gets it with the arguments.

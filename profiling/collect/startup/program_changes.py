@@ -90,7 +90,7 @@ def _channels_last(torch: Any, model: Any, arguments: Any) -> Any:
     return before_call(model, arguments)
 
 
-def _compiled(torch: Any, model: Any, _: Any) -> None:
+def _compile_model(torch: Any, model: Any, _: Any) -> None:
     forward = model.forward
 
     def call(*positional: Any, **named: Any) -> Any:
@@ -146,7 +146,7 @@ _CHANGES = {
     "fused_optimizer": (_optimizer_form("fused"), _NO_OPTIMIZER),
     "foreach_optimizer": (_optimizer_form("foreach"), _NO_OPTIMIZER),
     "channels_last": (_on_model(_channels_last, _reason_against_channels_last), _NO_MODEL),
-    "compiled": (_on_model(_compiled), _NO_MODEL),
+    "compiled": (_on_model(_compile_model), _NO_MODEL),
     "bf16_autocast": (_on_model(_in_bf16), _NO_MODEL),
     "loader_workers": (_loader_workers, _NO_LOADER),
     "tf32": (_tf32, _NO_TORCH),

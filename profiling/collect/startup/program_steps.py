@@ -118,7 +118,7 @@ class Marks:
             return kept if kept() is optimizer else None
         return weakref.ref(optimizer)
 
-    def marked_by(self, source: Any) -> Any:
+    def find_mark(self, source: Any) -> Any:
         """What marks the steps, if that is of a source; None otherwise."""
         return self._mark if self._source == source else None
 
@@ -225,9 +225,9 @@ class Steps(Marks):
 
         os._exit = leaving
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forked)
+            os.register_at_fork(after_in_child=self._note_fork)
 
-    def _forked(self) -> None:
+    def _note_fork(self) -> None:
         self._lock = threading.RLock()
         self._source, self._recorder, self._profiling = None, None, False
         self._restart()
@@ -271,7 +271,7 @@ class Steps(Marks):
             {
                 "start_ns": before[0],
                 "duration_ns": now[0] - before[0],
-                **self._used(before[1], now[1]),
+                **self._measure_use(before[1], now[1]),
             }
         )
         self._events.append((before[2], now[2]))
@@ -315,11 +315,11 @@ class Steps(Marks):
         """The time, once all work is done, and the resources used so far; CUDA's work is timed by
         events.
         """
-        for framework in self._frameworks.used_frameworks():
+        for framework in self._frameworks.list_used_frameworks():
             framework.wait(None, "cpu")
         return time.monotonic_ns(), self._usage.read_host_use(), self._record_event()
 
-    def _used(self, before: Any, after: Any) -> dict[str, Any]:
+    def _measure_use(self, before: Any, after: Any) -> dict[str, Any]:
         used: dict[str, Any] = self._usage.host_use_between(before, after)
         return used
 
@@ -486,7 +486,7 @@ class Steps(Marks):
         self._changes[name] = self._changes.get(name, 0) + 1
 
 
-def given_name(context: Any) -> str:
+def read_given_name(context: Any) -> str:
     """The name that a range was made with."""
     return str(getattr(context, "_curvescope_name", ""))
 

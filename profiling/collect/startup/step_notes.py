@@ -28,9 +28,9 @@ class Notes(Marks):  # type: ignore[misc]
         self._folder, self._file = folder, -1
         self._path = ""
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forked)
+            os.register_at_fork(after_in_child=self._note_fork)
 
-    def _forked(self) -> None:
+    def _note_fork(self) -> None:
         self._lock, self._source, self._file = threading.RLock(), None, -1
 
     def _restart(self) -> None:

@@ -53,7 +53,7 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
         )
         run, mark = (
             getattr(autograd, _BACKWARD),
-            self._hook(self._differentiated, "a backward pass"),
+            self._hook(self._note_backward, "a backward pass"),
         )
 
         def marked(tensors: Any, *arguments: Any, **named: Any) -> Any:
@@ -99,12 +99,12 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
         self._optimizing.range = _Range(self._nvtx, f"{_PHASE_RANGE}optimizer")
         self._optimizing.range.__enter__()
 
-    def _stepped(self, optimizer: Any, arguments: Any, named: Any) -> None:
+    def _note_optimizer_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         if (opened := self._optimizing.__dict__.pop("range", None)) is not None:
             opened.__exit__()
-        super()._stepped(optimizer, arguments, named)
+        super()._note_optimizer_step(optimizer, arguments, named)
 
-    def _differentiated(self, tensors: Any) -> None:
+    def _note_backward(self, tensors: Any) -> None:
         if self._profile is not None:
             self._own(tensors, set(), f"{_PHASE_RANGE}backward", ends_at_owned=True)
 

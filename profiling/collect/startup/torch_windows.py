@@ -67,7 +67,7 @@ class _Calls(threading.local):
         self.inputs: list[set[Any]] = []  # autograd nodes of the inputs of each open call, on a GPU
 
 
-def named_parts(module: Any) -> Any:
+def list_parts(module: Any) -> Any:
     """The modules in a module with their paths, and itself with an empty one.
 
     Keras's models keep their layers in lists, where torch sees none of them.
@@ -151,7 +151,9 @@ class Recorder:
             modules.register_module_forward_hook(
                 self._hook(self._leave, "a module's call"), always_call=True
             ),
-            register_optimizer_step_post_hook(self._hook(self._stepped, "an optimizer's step")),
+            register_optimizer_step_post_hook(
+                self._hook(self._note_optimizer_step, "an optimizer's step")
+            ),
         ]
 
     def _unhook_calls(self) -> None:
@@ -176,7 +178,7 @@ class Recorder:
     def _enter(self, module: Any, arguments: Any) -> None:
         calls = self._calls
         if not calls.open:
-            self._called(module, arguments)
+            self._note_call(module, arguments)
             calls.paths = self._paths(module)
         mark = None
         if self._profile is not None and (path := calls.paths.get(id(module))):
@@ -197,7 +199,7 @@ class Recorder:
             if called is module:
                 break
 
-    def _called(self, module: Any, arguments: Any) -> None:
+    def _note_call(self, module: Any, arguments: Any) -> None:
         if not self._leads(module):
             return
         trains = self._torch.is_grad_enabled()
@@ -270,7 +272,7 @@ class Recorder:
         self._unhook_calls()
         then()
 
-    def _stepped(self, optimizer: Any, arguments: Any, named: Any) -> None:  # noqa: ARG002
+    def _note_optimizer_step(self, optimizer: Any, arguments: Any, named: Any) -> None:  # noqa: ARG002
         if self._profile is None or self._is_told or self._leader is not threading.current_thread():
             return
         if self._optimizer is None:
@@ -301,7 +303,7 @@ class Recorder:
         if module not in self._modules:
             root = "" if self._model is None or self._model() is module else type(module).__name__
             parts = [
-                (".".join(filter(None, (root, path))), part) for path, part in named_parts(module)
+                (".".join(filter(None, (root, path))), part) for path, part in list_parts(module)
             ]
             self._modules[module] = {id(part): path for path, part in parts}
             self._classes.update((path, type(part).__name__) for path, part in parts if path)

@@ -160,7 +160,7 @@ class Command(Site):
         with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
             chunks = begin(Path(folder, "profile"), {"recording_type": "profile"})
             wanted = {
-                **wanted_of(how, batch, self.facts().discards, longer=self._longer),
+                **request_steps(how, batch, self.facts().discards, longer=self._longer),
                 "changes": self._changes,
                 "gradient_s": _GRADIENT_S if self._may_train else 0.0,
             }
@@ -174,7 +174,7 @@ class Command(Site):
                 log=self._log(batch),
                 while_running=while_running,
             )
-            result = self._visited(batch, run, wanted, chunks)
+            result = self._read_visit(batch, run, wanted, chunks)
         steps_ns = (
             0 if isinstance(result, Empty) else sum(row["duration_ns"] for row in result.unprofiled)
         )
@@ -226,7 +226,7 @@ class Command(Site):
             return None
         return self._recording / f"output-{self.axis.name}{batch}.log"
 
-    def _visited(
+    def _read_visit(
         self, batch: int, run: Found, wanted: Mapping[str, Any], chunks: Any
     ) -> Visit | Empty:
         steps = run.steps
@@ -263,7 +263,7 @@ class Command(Site):
         self.startup_s.setdefault(batch, []).append(first_s if first_s is not None else run.seconds)
         ended_ns = rows[-1]["start_ns"] + rows[-1]["duration_ns"]
         of_jax = steps_after(ended_ns, chunks.folder)
-        profiled, classes = _profiled(chunks)
+        profiled, classes = _read_profiled(chunks)
         return Visit(
             rows,
             of_jax or profiled,
@@ -345,7 +345,7 @@ def mark_entry(by_size: Sequence[_Functions]) -> dict[str, Any]:
     return {"same_shapes": True, "may_be_steps": sorted((varies | trains) - marks)[:_MOST_NAMED]}
 
 
-def wanted_of(how: VisitPlan, batch: int, discards: int, *, longer: int = 1) -> dict[str, Any]:
+def request_steps(how: VisitPlan, batch: int, discards: int, *, longer: int = 1) -> dict[str, Any]:
     """The steps that a run is asked for.
 
     Unless the protocol fixes their number, they are more than those of a visit of other steps: a
@@ -376,7 +376,7 @@ def _first_step_s(steps: Mapping[str, Any] | None, run: Found) -> float | None:
     return max((int(steps["first_step_ns"]) - run.began_ns) / 1e9, 0.0)
 
 
-def _profiled(chunks: Any) -> tuple[list[StepRows], dict[str, str]]:
+def _read_profiled(chunks: Any) -> tuple[list[StepRows], dict[str, str]]:
     """The profiled steps of a run, and the classes of its layers."""
     try:
         chunks.merge()

@@ -117,7 +117,7 @@ class Rounds(Here):
         """
         del condition
         is_used = self._start is not None and self._fit()
-        return self._expected_start_s() / self._sizes if is_used else 0.0
+        return self._estimate_start_s() / self._sizes if is_used else 0.0
 
     def closing_entry(self) -> dict[str, Any]:
         """The number of processes, and what checks found."""
@@ -164,9 +164,9 @@ class Rounds(Here):
             steps = self._protocol.steps_of_visit(batch, round(1e9 * step_s))
             visits_s += (2 * steps + 1) * step_s  # a discarded one, and as many marked as unmarked
         limit_s = self._protocol.time_limit_s
-        return limit_s is not None and _ROUNDS * (self._expected_start_s() + visits_s) <= limit_s
+        return limit_s is not None and _ROUNDS * (self._estimate_start_s() + visits_s) <= limit_s
 
-    def _expected_start_s(self) -> float:
+    def _estimate_start_s(self) -> float:
         """Seconds of the start of a process, by the step of each size and by the last start."""
         return max(_START_S + _FIRST_STEPS * sum(self._steps_s.values()), self._started_in_s)
 

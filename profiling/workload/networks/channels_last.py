@@ -10,7 +10,7 @@ from .description import Description, Row
 LEARNING_RATE, MOMENTUM, SEED = 1e-6, 0.9, 0  # of the training steps, as in `network_step`
 
 
-def stored_shape(row: Row, shape: tuple[int, ...]) -> tuple[int, ...]:
+def convert_shape(row: Row, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape here of a parameter that torch stores in `shape`."""
     if len(shape) == 4:
         return (*shape[2:], shape[1], shape[0])

@@ -120,11 +120,11 @@ def described(name: str, sequence_length: int | None = None) -> Description:
     """
     if ":" in name:
         raise CurvescopeError(
-            f"{name} is a module of PyTorch. Other frameworks build {', '.join(_stored())}; "
+            f"{name} is a module of PyTorch. Other frameworks build {', '.join(_read_stored())}; "
             "--step measures a step of your own in any of them."
         )
     input_shape = get_network(name, sequence_length).input_shape
-    stored = _stored()[name]
+    stored = _read_stored()[name]
     rows = tuple(
         Row(op, layer, tuple(at), tuple(shape), of) for op, layer, at, shape, of in stored["rows"]
     )
@@ -133,7 +133,7 @@ def described(name: str, sequence_length: int | None = None) -> Description:
 
 
 @cache
-def _stored() -> dict[str, Any]:
+def _read_stored() -> dict[str, Any]:
     networks: dict[str, Any] = json.loads(
         gzip.decompress(files(__package__).joinpath(FILE).read_bytes())
     )
@@ -148,10 +148,10 @@ def describe(network: Network) -> Description:
 
     with torch.device("meta"):
         model = network.build().train()  # whose attention has its dropouts
-        traced = _traced(model, network)
+        traced = _trace_model(model, network)
         if not network.reads_text:
             ShapeProp(traced.eval()).propagate(torch.empty(1, *network.input_shape))
-    shared = _shared_weights(model)
+    shared = _find_shared_weights(model)
     rows: list[Row] = []
     row_of: dict[fx.Node, int] = {}
     flattened: dict[int, tuple[int, ...]] = {}  # shape before a flatten, by the row after it
@@ -192,7 +192,7 @@ def describe(network: Network) -> Description:
     return replace(made, vocabulary=network.size.vocabulary, predicts_words=network.heads)
 
 
-def _traced(model: Any, network: Network) -> Any:
+def _trace_model(model: Any, network: Network) -> Any:
     """The graph of a module, whose extents are numbers: what it makes of them is a constant."""
     import torch
     from torch import fx
@@ -207,7 +207,7 @@ def _traced(model: Any, network: Network) -> Any:
     return fx.GraphModule(model, Tracer().trace(model))
 
 
-def _shared_weights(model: Any) -> dict[str, str]:
+def _find_shared_weights(model: Any) -> dict[str, str]:
     """The path of a parameter by the further paths that it has."""
     first: dict[int, str] = {}
     for path, parameter in model.named_parameters(remove_duplicate=False):
@@ -316,10 +316,10 @@ def _window(module: Any) -> dict[str, list[int]]:
 
 def write(path: Path) -> None:
     """Write `described_networks.json.gz`, e.g. after a change of a network."""
-    path.write_bytes(gzip.compress(stored_text().encode(), mtime=0))
+    path.write_bytes(gzip.compress(describe_networks().encode(), mtime=0))
 
 
-def stored_text() -> str:
+def describe_networks() -> str:
     """The text of `described_networks.json.gz` for all networks that can be described."""
     entries = []
     for name in names():

@@ -14,7 +14,7 @@ from typing import Any
 
 from ....base.errors import CurvescopeError
 from .bert import IGNORED
-from .channels_last import LEARNING_RATE, MOMENTUM, SEED, padding_around, stored_shape
+from .channels_last import LEARNING_RATE, MOMENTUM, SEED, convert_shape, padding_around
 from .description import NORMALISATIONS, Description, Row
 from .text_sample import text_of
 
@@ -43,7 +43,7 @@ def initial_parameters(description: Description, seed: int = SEED) -> Arrays:
             bound = 1 / math.sqrt(
                 row.settings["channels"] * math.prod(row.settings.get("size", ()))
             )
-            shape = stored_shape(row, shape)
+            shape = convert_shape(row, shape)
             made[path] = jax.random.uniform(key, shape, minval=-bound, maxval=bound)
     return made
 
@@ -89,7 +89,7 @@ def loss_of(outputs: Any, *targets: Any) -> Any:
 
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     with jax.named_scope("loss"):
-        wide = [_widened(output) for output in outputs]
+        wide = [_widen(output) for output in outputs]
         if not targets:
             return sum(jax.numpy.square(output).mean() for output in wide)
         return sum(map(_cross_entropy, wide, targets))
@@ -105,7 +105,7 @@ def _cross_entropy(logits: Any, targets: Any) -> Any:
     return -jax.numpy.where(counted, chances, 0).sum() / counted.sum()
 
 
-def _widened(x: Any) -> Any:
+def _widen(x: Any) -> Any:
     """In fp32, or what is more precise."""
     import jax
 
@@ -154,13 +154,13 @@ def make_step(
         return value, parameters, momenta, state
 
     if mode == "forward":
-        run = _compiled(infer, precision, parameters, state, samples)
+        run = _compile_step(infer, precision, parameters, state, samples)
         return lambda: run(parameters, state, samples)
     if mode == "forward+backward":
-        run = _compiled(gradients, precision, parameters, state, *data)
+        run = _compile_step(gradients, precision, parameters, state, *data)
         return lambda: run(parameters, state, *data)
     kept = [parameters, jax.tree.map(jax.numpy.zeros_like, parameters), state]
-    update = _compiled(train, precision, *kept, *data, donated=(0, 1, 2))
+    update = _compile_step(train, precision, *kept, *data, donated=(0, 1, 2))
 
     def step() -> object:
         value, *kept[:] = update(*kept, *data)
@@ -183,7 +183,9 @@ def _data(description: Description, batch: int) -> tuple[Any, ...]:
     return images, jax.random.randint(key, (batch,), 0, description.classes)
 
 
-def _compiled(function: Any, precision: str, *arguments: Any, donated: tuple[int, ...] = ()) -> Any:
+def _compile_step(
+    function: Any, precision: str, *arguments: Any, donated: tuple[int, ...] = ()
+) -> Any:
     """A function compiled for arguments, so that no step compiles; `donated` ones are written over.
 
     A precision of products that the process sets, e.g. by JAX_DEFAULT_MATMUL_PRECISION, goes
@@ -225,7 +227,7 @@ def _batch_norm(row: Row, parameters: Arrays, state: Arrays, trains: bool, x: An
     mean_at, variance_at = f"{row.layer}.running_mean", f"{row.layer}.running_var"
     mean, variance = state[mean_at], state[variance_at]
     if trains:
-        wide = _widened(x)
+        wide = _widen(x)
         axes, count = (0, 1, 2), x.size // x.shape[-1]
         mean = wide.mean(axes)
         variance = numpy.square(wide - mean).mean(axes)
@@ -297,13 +299,13 @@ def _flatten(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
     return x.reshape(len(x), -1)
 
 
-def _joined(_: Row, __: Arrays, ___: Arrays, ____: bool, *parts: Any) -> Any:
+def _concatenate(_: Row, __: Arrays, ___: Arrays, ____: bool, *parts: Any) -> Any:
     import jax
 
     return jax.numpy.concatenate(parts, -1)
 
 
-def _added(_: Row, __: Arrays, ___: Arrays, ____: bool, first: Any, second: Any) -> Any:
+def _add(_: Row, __: Arrays, ___: Arrays, ____: bool, first: Any, second: Any) -> Any:
     return first + second
 
 
@@ -326,7 +328,7 @@ def _embedding(row: Row, parameters: Arrays, _: Arrays, __: bool, at: Any) -> An
 def _layer_norm(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> Any:
     import jax
 
-    wide = _widened(x)
+    wide = _widen(x)
     centred = wide - wide.mean(-1, keepdims=True)
     variance = jax.numpy.square(centred).mean(-1, keepdims=True)
     normal = centred * jax.lax.rsqrt(variance + row.settings["epsilon"])
@@ -387,8 +389,8 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "local_norm": _local_norm,
     "dropout": _dropout,
     "flatten": _flatten,
-    "concatenate": _joined,
-    "add": _added,
+    "concatenate": _concatenate,
+    "add": _add,
     "positions": _positions,
     "zeros": _zeros,
     "embedding": _embedding,

@@ -239,7 +239,7 @@ def _average_pool(keras: Any, row: Row, x: Any) -> Any:
     return _pool(keras, row, keras.layers.AveragePooling2D, x)
 
 
-def _computed(keras: Any, row: Row, function: Callable[..., Any], *inputs: Any) -> Any:
+def _compute(keras: Any, row: Row, function: Callable[..., Any], *inputs: Any) -> Any:
     """A layer without parameters that computes a function."""
 
     class Computed(keras.layers.Layer):  # type: ignore[misc, name-defined, unused-ignore]
@@ -260,7 +260,7 @@ def _local_norm(keras: Any, row: Row, x: Any) -> Any:
         together = sum(squares[..., at : at + width] for at in range(size))
         return x * ops.power(of["k"] + of["alpha"] / size * together, -of["beta"])
 
-    return _computed(keras, row, normalise, x)
+    return _compute(keras, row, normalise, x)
 
 
 def _dropout(keras: Any, row: Row, x: Any) -> Any:
@@ -275,21 +275,21 @@ def _flatten(keras: Any, row: Row, x: Any) -> Any:
     return keras.layers.Flatten(name=row.layer)(x)
 
 
-def _joined(keras: Any, row: Row, *parts: Any) -> Any:
+def _concatenate(keras: Any, row: Row, *parts: Any) -> Any:
     return keras.layers.Concatenate(name=row.layer)(list(parts))
 
 
-def _added(keras: Any, row: Row, *parts: Any) -> Any:
+def _add(keras: Any, row: Row, *parts: Any) -> Any:
     return keras.layers.Add(name=row.layer)(list(parts))
 
 
 def _positions(keras: Any, row: Row, tokens: Any) -> Any:
     """One row, which all samples share."""
-    return _computed(keras, row, lambda x: keras.ops.arange(x.shape[1])[None], tokens)
+    return _compute(keras, row, lambda x: keras.ops.arange(x.shape[1])[None], tokens)
 
 
 def _zeros(keras: Any, row: Row, tokens: Any) -> Any:
-    return _computed(keras, row, keras.ops.zeros_like, tokens)
+    return _compute(keras, row, keras.ops.zeros_like, tokens)
 
 
 def _embedding(keras: Any, row: Row, at: Any) -> Any:
@@ -302,26 +302,26 @@ def _layer_norm(keras: Any, row: Row, x: Any) -> Any:
 
 
 def _gelu(keras: Any, row: Row, x: Any) -> Any:
-    return _computed(keras, row, lambda x: keras.ops.gelu(x, approximate=False), x)
+    return _compute(keras, row, lambda x: keras.ops.gelu(x, approximate=False), x)
 
 
 def _tanh(keras: Any, row: Row, x: Any) -> Any:
-    return _computed(keras, row, keras.ops.tanh, x)
+    return _compute(keras, row, keras.ops.tanh, x)
 
 
 def _split_last(keras: Any, row: Row, x: Any) -> Any:
     parts = row.settings["parts"]
     shape = (-1, *x.shape[1:-1], parts, x.shape[-1] // parts)
-    return _computed(keras, row, lambda x: keras.ops.reshape(x, shape), x)
+    return _compute(keras, row, lambda x: keras.ops.reshape(x, shape), x)
 
 
 def _swap(keras: Any, row: Row, x: Any) -> Any:
-    return _computed(keras, row, lambda x: keras.ops.swapaxes(x, *row.settings["axes"]), x)
+    return _compute(keras, row, lambda x: keras.ops.swapaxes(x, *row.settings["axes"]), x)
 
 
 def _join_last(keras: Any, row: Row, x: Any) -> Any:
     shape = (-1, *x.shape[1:-2], x.shape[-2] * x.shape[-1])
-    return _computed(keras, row, lambda x: keras.ops.reshape(x, shape), x)
+    return _compute(keras, row, lambda x: keras.ops.reshape(x, shape), x)
 
 
 def _attention(keras: Any, row: Row, *inputs: Any) -> Any:
@@ -343,7 +343,7 @@ def _attention(keras: Any, row: Row, *inputs: Any) -> Any:
 
 
 def _take_first(keras: Any, row: Row, x: Any) -> Any:
-    return _computed(keras, row, lambda x: x[:, 0], x)
+    return _compute(keras, row, lambda x: x[:, 0], x)
 
 
 _OPERATORS: dict[str, Callable[..., Any]] = {
@@ -357,8 +357,8 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "local_norm": _local_norm,
     "dropout": _dropout,
     "flatten": _flatten,
-    "concatenate": _joined,
-    "add": _added,
+    "concatenate": _concatenate,
+    "add": _add,
     "positions": _positions,
     "zeros": _zeros,
     "embedding": _embedding,

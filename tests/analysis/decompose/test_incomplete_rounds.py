@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.causes.context import Recorded
-from curvescope.analysis.decompose.curve import cost_curve, focused_rounds
+from curvescope.analysis.decompose.curve import cost_curve, list_focused_rounds
 from curvescope.analysis.decompose.functionals import Functional, bend, excess
 from curvescope.analysis.decompose.marked import find_marked_steps, with_averaged
 from curvescope.analysis.decompose.statistics import FASTER_HALF, replicate, resample_rounds
@@ -277,7 +277,7 @@ def test_sets_of_batch_sizes_that_more_rounds_visited(visited, expected):
         [(b, number) for number, batches in enumerate(visited) for b in batches],
         columns=["batch", "round"],
     )
-    assert focused_rounds(steps) == expected
+    assert list_focused_rounds(steps) == expected
 
 
 def test_a_batch_size_that_stopped_fitting_costs_the_others_nothing():
@@ -306,7 +306,7 @@ def test_all_samples_of_a_benchmark_count_though_its_problems_end_at_different_t
         for b, count in rounds.items()
         for r in range(count)
     )
-    assert focused_rounds(steps) == []
+    assert list_focused_rounds(steps) == []
     assert [(p.n, p.time_ms.value) for p in cost_curve(steps).points] == [
         (2, 4.5),
         (4, 9.5),

@@ -10,8 +10,8 @@ from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import (
     FindingVerdict,
     find,
-    found_falls,
-    found_jumps,
+    find_falls,
+    find_jumps,
     list_open_jumps,
 )
 from curvescope.analysis.decompose.functionals import outlier
@@ -32,8 +32,8 @@ def test_the_size_behind_a_jump_is_none():
         spikes=0,
     )
     curve = replace(cost_curve(steps), jumps=((33, 34),))
-    assert found_jumps(curve, find(curve)) == []
-    assert found_falls(curve) == []
+    assert find_jumps(curve, find(curve)) == []
+    assert find_falls(curve) == []
 
 
 def test_a_jump_is_one():
@@ -46,8 +46,8 @@ def test_a_jump_is_one():
         spikes=0,
     )
     curve = replace(cost_curve(steps), jumps=((32, 33),))
-    assert found_jumps(curve, find(curve)) == [(32, 33)]
-    assert found_falls(curve) == []
+    assert find_jumps(curve, find(curve)) == [(32, 33)]
+    assert find_falls(curve) == []
 
 
 def jump_in(rounds, jump_ms):
@@ -67,7 +67,7 @@ def test_a_jump_in_too_few_rounds_is_left_open_and_not_denied():
     """An H100 took 22 ms at 16 and 49 at 17, in two rounds of both."""
     curve = jump_in(2, 1.9)
     findings = find(curve)
-    assert found_jumps(curve, findings) == []
+    assert find_jumps(curve, findings) == []
     assert list_open_jumps(curve, findings) == [(16, 17)]
     found = jump_in(12, 1.9)
     assert list_open_jumps(found, find(found)) == []
@@ -104,5 +104,5 @@ def test_a_size_that_is_faster_than_the_one_before_is_a_fall():
         spikes=0,
     )
     curve = replace(cost_curve(steps), jumps=((64, 65),))
-    assert found_jumps(curve, find(curve)) == []
-    assert found_falls(curve) == [(64, 65)]
+    assert find_jumps(curve, find(curve)) == []
+    assert find_falls(curve) == [(64, 65)]

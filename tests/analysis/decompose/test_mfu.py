@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.analysis.decompose.breakdown import recorded_breakdown
+from curvescope.analysis.decompose.breakdown import break_down_recording
 from curvescope.analysis.decompose.mfu import step_mfu
 from curvescope.analysis.render.breakdown import mfu_note
 from curvescope.analysis.step_table import cells_of
@@ -26,7 +26,7 @@ def bert(tmp_path_factory):
 
 
 def test_the_peak_is_that_of_the_precision_with_the_most_flops(bert):
-    mfu = step_mfu(bert, recorded_breakdown(bert), hardware_of(bert.meta))
+    mfu = step_mfu(bert, break_down_recording(bert), hardware_of(bert.meta))
     # 132 SMs x 2048 FMAs x 2 x 1830 MHz; the trace has a single step.
     assert mfu.peak_flops_per_s == 132 * 2048 * 2 * 1830e6
     (step,) = bert.frame("steps")["duration_ns"]
@@ -44,14 +44,14 @@ def test_the_peak_is_that_of_the_precision_with_the_most_flops(bert):
 
 
 def test_of_two_gpus_the_peaks_add_up(bert):
-    breakdown, hardware = recorded_breakdown(bert), hardware_of(bert.meta)
+    breakdown, hardware = break_down_recording(bert), hardware_of(bert.meta)
     one = step_mfu(bert, breakdown, hardware)
     two = step_mfu(bert, replace(breakdown, busy_ms={0: 1.0, 1: 1.0}), hardware)
     assert (two.share, two.peak_flops_per_s) == (one.share / 2, 2 * one.peak_flops_per_s)
 
 
 def test_it_is_missing_without_a_peak_a_step_or_flops(bert):
-    breakdown, hardware = recorded_breakdown(bert), hardware_of(bert.meta)
+    breakdown, hardware = break_down_recording(bert), hardware_of(bert.meta)
     unknown = tuple(replace(row, flops=None) for row in breakdown.rows)
     assert step_mfu(bert, breakdown, Hardware(None, None)) is None
     assert step_mfu(bert, replace(breakdown, unit=RECORDING), hardware) is None

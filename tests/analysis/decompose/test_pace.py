@@ -7,7 +7,7 @@ import pytest
 from curvescope.analysis.decompose.averaged_steps import samples_of_time
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.decompose.pace import REFERENCE, pace_of, paced
+from curvescope.analysis.decompose.pace import REFERENCE, pace_of, scale_to_pace
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 
 from .drifting_sweeps import drifting_sweep
@@ -71,7 +71,7 @@ def test_a_reference_that_depends_on_the_size_is_not_used(steps):
 def test_a_visit_without_a_reference_keeps_its_times(steps):
     lost = (steps["round"] == 1) & (steps["batch"] == 4)
     partly = steps.assign(reference_ns=steps[REFERENCE].mask(lost))
-    after = paced(partly)
+    after = scale_to_pace(partly)
     assert after.loc[lost, "duration_ns"].tolist() == steps.loc[lost, "duration_ns"].tolist()
     assert REFERENCE not in after
 
@@ -84,7 +84,7 @@ def test_a_recording_without_a_reference_reads_as_before():
             for round_ in range(4)
         ]
     )
-    pd.testing.assert_frame_equal(paced(steps), steps)
+    pd.testing.assert_frame_equal(scale_to_pace(steps), steps)
     pd.testing.assert_frame_equal(samples_of_time(steps), steps)
 
 

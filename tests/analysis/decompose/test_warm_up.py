@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.decompose.breakdown import recorded_breakdown
+from curvescope.analysis.decompose.breakdown import break_down_recording
 from curvescope.analysis.decompose.warm_up import is_far, is_named, judge_steps, name_all_set_aside
 from curvescope.analysis.diagnosis.read import read
-from curvescope.analysis.side import recorded_side
+from curvescope.analysis.side import prepare_side
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 STEPS, STEP_MS, KERNEL_MS, SLOW_MS = 10, 10.0, 6.0, 40.0
@@ -48,8 +48,8 @@ def numbers_used(recording):
     """The steps that each view of a recording uses: all are the same."""
     steps = judge_steps(recording, recording.frame("steps"))
     used = steps.loc[~steps["set_aside"], "step"].tolist()
-    assert list(recorded_breakdown(recording).used) == used
-    curve = recorded_side("r", recording, recording.frame("steps")).curve
+    assert list(break_down_recording(recording).used) == used
+    curve = prepare_side("r", recording, recording.frame("steps")).curve
     assert (curve.at(8).n, curve.at(8).time_ms.value) == (
         len(used),
         pytest.approx(steps.loc[steps["step"].isin(used), "duration_ns"].mean() / MS),
@@ -65,7 +65,7 @@ def test_a_lone_slow_step_stays_though_nothing_says_why(tmp_path):
     """It is one in ten, and the program pays for it."""
     recording = write_profile(tmp_path / "r", slow=4)
     assert numbers_used(recording) == [*range(STEPS)]
-    found = recorded_breakdown(recording)
+    found = break_down_recording(recording)
     assert found.time_ms == pytest.approx((9 * STEP_MS + SLOW_MS) / STEPS, abs=0.02)
     assert (found.n_used, found.set_aside) == (STEPS, None)
 
@@ -74,7 +74,7 @@ def test_a_first_slow_step_without_a_reason_is_a_warm_up(tmp_path):
     """Neither the range of the step nor that of a pass is a reason."""
     recording = write_profile(tmp_path / "r", slow=0)
     assert numbers_used(recording) == [*range(1, STEPS)]
-    found = recorded_breakdown(recording)
+    found = break_down_recording(recording)
     assert (found.n_used, found.n_profiled) == (STEPS - 1, STEPS)
     assert found.set_aside == (
         "1 of 10 profiled steps set aside, as a counter says or as a warm-up for which nothing "
@@ -100,7 +100,7 @@ def test_a_first_slow_step_without_a_reason_is_a_warm_up(tmp_path):
 def test_a_first_slow_step_with_a_reason_is_paid(tmp_path, more):
     recording = write_profile(tmp_path / "r", slow=0, more=more)
     assert judge_steps(recording, recording.frame("steps"))["set_aside"].sum() == 0
-    assert recorded_breakdown(recording).n_used == STEPS
+    assert break_down_recording(recording).n_used == STEPS
 
 
 def test_a_reason_for_little_of_it_is_none(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from curvescope.analysis.causes import CauseTotal
 from curvescope.analysis.causes.host import suggest_host_bound
-from curvescope.analysis.decompose.breakdown import recorded_breakdown
+from curvescope.analysis.decompose.breakdown import break_down_recording
 from curvescope.analysis.decompose.functionals import bend, excess, outlier
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.diagnosis.suggested import (
@@ -64,11 +64,11 @@ def test_small_kernels_that_begin_as_the_host_launches_them_wait_for_it(diagnosi
 
 def test_what_one_profile_suggests_for_such_kernels_is_a_graph():
     recording = open_recording(FOUND_LATE)
-    step = average_profile(recording, recorded_breakdown(recording, batch=17))
+    step = average_profile(recording, break_down_recording(recording, batch=17))
     found = suggest_host_bound(step)
     assert 24 < found.at_most_ms < 30
     assert found.factors[0] == "cuda_graph"
-    neighbour = average_profile(recording, recorded_breakdown(recording, batch=32))
+    neighbour = average_profile(recording, break_down_recording(recording, batch=32))
     assert neighbour.paced is None
 
 

@@ -11,7 +11,7 @@ from curvescope.profiling.attribution.nesting import NONE
 from curvescope.profiling.attribution.operation import BatchSource
 from curvescope.profiling.attribution.placement import HostSpans, join_forward, place
 from curvescope.profiling.attribution.range_names import RangeName, RangeNames, scrub
-from curvescope.profiling.attribution.steps import find_period, repeated_windows
+from curvescope.profiling.attribution.steps import find_period, find_repeated_windows
 
 from ...tables import ask_each
 
@@ -51,8 +51,8 @@ def by_loop(ranges):
 @settings(max_examples=300)
 @given(ranges_of)
 def test_layers_are_those_of_the_plain_loop_nested_or_crossing(ranges):
-    coded = [(thread, start, length, "abc".index(name)) for thread, start, length, name in ranges]
-    placement = place(columns(coded))
+    encoded = [(thread, start, length, "abc".index(name)) for thread, start, length, name in ranges]
+    placement = place(columns(encoded))
     expected = by_loop(ranges)
     threads, moments = (np.array(column) for column in zip(*expected, strict=True))
     found = placement.take(placement.nest.innermost(threads, moments))["layer"].to_pylist()
@@ -127,7 +127,7 @@ def test_repeated_steps_begin_after_the_longest_idle_time():
             names.append(name)
             now += 10
     starts, names = np.array(starts)[1:], np.array(names)[1:]
-    windows = repeated_windows(names, starts, starts + 10, np.zeros(len(starts), np.int64))
+    windows = find_repeated_windows(names, starts, starts + 10, np.zeros(len(starts), np.int64))
     assert [names[starts == start].item() for start, _ in windows] == [2, 2, 2, 2]
     assert {b - a for a, b in windows[:-1]} == {132}
     assert windows[-1][1] == starts[-1] + 10

@@ -4,8 +4,8 @@ from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kern
 from curvescope.profiling.attribution.operation import Operation
 from curvescope.profiling.attribution.outermost_operators import (
     arguments_of,
+    join_types,
     read_scalar,
-    typed_list,
 )
 from curvescope.profiling.attribution.source_lines import SourceLine, Watched, WatchedCall
 from curvescope.profiling.measure.loop import VisitWriter
@@ -166,7 +166,7 @@ def test_on_a_device_the_time_is_that_of_the_kernels_and_the_longest_comes_first
 def test_arguments_by_their_types():
     shapes = [[2, 3], [[4], [5]], [], [], [], []]
     strides = [[3, 1], [[1], [2]], [], [], [], []]
-    types = ["float", typed_list(["float", "long int"]), "Scalar", "ScalarList", "", "double"]
+    types = ["float", join_types(["float", "long int"]), "Scalar", "ScalarList", "", "double"]
     operation = Operation("aten::any", shapes, types, [None, None, 2, [1, 1], None, None], strides)
     arguments = tuple(arguments_of(operation))
     assert arguments == (

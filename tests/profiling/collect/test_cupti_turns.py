@@ -8,7 +8,7 @@ import pytest
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.collect import inject
-from curvescope.profiling.collect.cupti_turns import loaded_collector, profiles_now, take_turns
+from curvescope.profiling.collect.cupti_turns import find_loaded_collector, profiles_now, take_turns
 
 from ...tables import ask_each
 
@@ -105,8 +105,8 @@ def test_hooks_of_torchs_own_profiler_pass_on_what_it_gives_and_are_taken_away(l
 
 def test_without_a_loaded_collector_nothing_changes(monkeypatch, tmp_path):
     monkeypatch.delenv("CUDA_INJECTION64_PATH", raising=False)
-    assert loaded_collector() is None
-    assert loaded_collector(str(tmp_path / "none.so")) is None
+    assert find_loaded_collector() is None
+    assert find_loaded_collector(str(tmp_path / "none.so")) is None
     fake = SimpleNamespace(
         _prepare_profiler=set.union, _enable_profiler=set.union, _disable_profiler=lambda: "disable"
     )

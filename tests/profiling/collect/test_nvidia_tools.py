@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.base.harmless import HIDDEN, shown_path
+from curvescope.base.harmless import HIDDEN, mask_path
 from curvescope.cli import main
 from curvescope.profiling.readers import import_profile
-from curvescope.profiling.readers.metrics import metrics, wanted
+from curvescope.profiling.readers.metrics import choose_metrics, metrics
 from curvescope.profiling.recording.store import open_recording
 
 from ..readers.nsys_export import kernel, launch, push_pop, write_export
@@ -98,7 +98,7 @@ def test_nsys_traces_cuda_and_nvtx_and_is_imported(fake, export, tmp_path, capfd
     assert arguments[-3:] == COMMAND
     recording = open_recording(target)
     assert recording.frame("kernels")["layer"].tolist() == ["fc1"]
-    masked = [shown_path(sys.executable), "-c", HIDDEN]
+    masked = [mask_path(sys.executable), "-c", HIDDEN]
     assert (recording.meta["recorder"], recording.meta["argv"]) == ("nsys", masked)
     assert recording.meta["batches"] == [8]
     captured = capfd.readouterr()
@@ -291,5 +291,5 @@ def test_a_report_that_no_tool_reads_names_the_command_that_exports_it(
 def test_every_wanted_metric_is_of_the_table():
     for tool in ("nvprof", "ncu"):
         names = {name for metric in metrics() if metric.tool == tool for name in metric.names}
-        assert set(wanted(tool)) <= names
-        assert not [name for name in wanted(tool) if shlex.quote(name) != name]
+        assert set(choose_metrics(tool)) <= names
+        assert not [name for name in choose_metrics(tool) if shlex.quote(name) != name]

@@ -18,7 +18,7 @@ from curvescope.profiling.collect.startup.program_steps import (
     PROFILER,
     Steps,
 )
-from curvescope.profiling.collect.startup.torch_windows import named_parts
+from curvescope.profiling.collect.startup.torch_windows import list_parts
 
 from ...shared import load_script
 from ...tables import ask_each
@@ -33,7 +33,7 @@ class Played(Steps):
         self.now_ns = 0
         usage = SimpleNamespace(read_host_use=lambda: None, host_use_between=lambda *_: {})
         frameworks = SimpleNamespace(
-            used_frameworks=list,
+            list_used_frameworks=list,
             framework_versions=lambda: {"jax": "0.99"},
             own_profiler=lambda: None,
             accelerator_in_use=lambda: None,
@@ -666,5 +666,5 @@ def test_layers_that_keras_keeps_in_a_list_are_parts_of_its_model_on_torch():
     model.own = nn.Linear(1, 1)
     model.own.path = "sequential/own"
     model._flatten_layers = lambda **_: [model.own, inner, outer, nn.Identity()]
-    paths = [path for path, _ in named_parts(model)]
+    paths = [path for path, _ in list_parts(model)]
     assert paths == ["", "own", "block.inner", "outer"]

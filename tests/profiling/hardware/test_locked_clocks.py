@@ -14,7 +14,7 @@ import pytest
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware import locked_clocks as module
-from curvescope.profiling.hardware.locked_clocks import locked_clock_hz, locked_clocks
+from curvescope.profiling.hardware.locked_clocks import locked_clocks, read_locked_clock_hz
 from curvescope.profiling.hardware.nvml import NvmlDevice
 
 from .test_clocks import fake_nvml
@@ -47,10 +47,10 @@ def calls(monkeypatch):
 def test_a_clock_is_locked_in_the_block_and_recordings_of_it_say_so(calls, asked, locked):
     with locked_clocks("cuda:0", asked) as mhz:
         assert mhz == locked
-        assert locked_clock_hz() == locked * 1_000_000
+        assert read_locked_clock_hz() == locked * 1_000_000
         assert calls == [(locked, locked)]
     assert calls == [(locked, locked), "unlocked"]
-    assert locked_clock_hz() is None
+    assert read_locked_clock_hz() is None
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
@@ -85,7 +85,7 @@ def test_without_the_right_to_lock_it_says_who_has_it_and_leaves_nothing_locked(
     monkeypatch.setattr(module, "find_device", lambda device: NvmlDevice(nvml, "handle"))
     with pytest.raises(CurvescopeError, match="root"), locked_clocks("cuda:0", 1500):
         pytest.fail("the block must not run")
-    assert locked_clock_hz() is None
+    assert read_locked_clock_hz() is None
 
 
 def test_a_clock_that_cannot_be_unlocked_is_said_with_the_command_that_does(

@@ -10,7 +10,7 @@ import pytest
 
 from curvescope import explain, open_recording
 from curvescope.profiling.measure.protocol import PROTOCOLS
-from curvescope.profiling.measure.sites.command import Command, wanted_of
+from curvescope.profiling.measure.sites.command import Command, request_steps
 from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording.axis import BATCH, Axis
 from curvescope.profiling.workload.program import Program
@@ -97,7 +97,7 @@ def test_a_run_grows_until_it_shows_the_period_of_slow_steps(durations_ns, longe
 
 def test_a_longer_run_is_asked_for_more_steps_and_more_seconds():
     usual, longer = (
-        wanted_of(VisitPlan(PROTOCOLS["default"]), 8, 1, longer=factor) for factor in (1, 4)
+        request_steps(VisitPlan(PROTOCOLS["default"]), 8, 1, longer=factor) for factor in (1, 4)
     )
     assert longer["steps"] == [usual["steps"][0], 4 * usual["steps"][1]]
     assert longer["visit_s"] == 4 * usual["visit_s"]

@@ -12,7 +12,7 @@ import pytest
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.collect.range_profiler import RangeProfiler
-from curvescope.profiling.readers.metrics import wanted
+from curvescope.profiling.readers.metrics import choose_metrics
 
 from ...tables import ask_each
 
@@ -41,7 +41,9 @@ CHIPS += [("GH100", "9.0"), ("GB100", "10.0"), ("GB202", "12.0")]
 def test_every_wanted_metric_exists_on_the_chip(chip, capability):
     profiler = RangeProfiler(str(LIBRARY))
     # ncu's own
-    counters = [name for name in wanted("ncu", capability) if not name.startswith("launch__")]
+    counters = [
+        name for name in choose_metrics("ncu", capability) if not name.startswith("launch__")
+    ]
     assert any("tensor" in name for name in counters)
     configuration, passes = profiler.configure(profiler.host(chip), counters)
     assert len(configuration) > 1000
@@ -49,5 +51,5 @@ def test_every_wanted_metric_exists_on_the_chip(chip, capability):
     with pytest.raises(CurvescopeError, match="cuptiProfilerHostConfigAddMetrics"):
         profiler.configure(profiler.host(chip), ["sm__no_such_metric.sum"])
     # What is asked for without knowing the device exists everywhere too.
-    everywhere = [name for name in wanted("ncu") if not name.startswith("launch__")]
+    everywhere = [name for name in choose_metrics("ncu") if not name.startswith("launch__")]
     profiler.configure(profiler.host(chip), everywhere)

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from curvescope.analysis.decompose.breakdown import break_down, recorded_breakdown
+from curvescope.analysis.decompose.breakdown import break_down, break_down_recording
 from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.analysis.decompose.terms import IDLE
 from curvescope.base.errors import CurvescopeError
@@ -512,7 +512,7 @@ def test_operators_of_a_cpu_count_once_and_repeat(tmp_path):
         100,
         steps.REPETITION,
     )
-    rows = {row.label: row for row in recorded_breakdown(recording, "kernel").rows}
+    rows = {row.label: row for row in break_down_recording(recording, "kernel").rows}
     assert (rows["aten::linear"].calls, rows["AddmmBackward0"].calls, rows["aten::mm"].calls) == (
         1,
         1,
@@ -534,6 +534,6 @@ def test_calls_of_an_operator_of_the_host_are_its_own(tmp_path):
         )
     ]
     recording = of_events(trace, tmp_path)
-    breakdown = recorded_breakdown(recording, "op")
+    breakdown = break_down_recording(recording, "op")
     (row,) = breakdown.groups
     assert (row.label, row.calls) == ("aten::linear", 4 / max(breakdown.n_profiled, 1))

@@ -11,7 +11,7 @@ from curvescope.profiling.recording.disturbed import (
     disturbances,
     is_disturbed,
     most_disturbed,
-    used_steps,
+    select_used_steps,
     with_set_aside,
 )
 
@@ -73,7 +73,7 @@ def aside(steps):
 def test_each_counter_sets_its_visit_aside_with_its_profiled_steps(counted, reason):
     steps = steps_of({(2, 3): counted})
     assert aside(steps) == {(2, 3)}
-    assert len(used_steps(steps)) == len(steps) - 3
+    assert len(select_used_steps(steps)) == len(steps) - 3
     found = disturbances(steps)
     assert (found.visits, found.disturbed, found.set_aside, found.prevail) == (12, 1, True, False)
     assert found.sentence == f"1 of 12 visits set aside: {reason}, in round 4."
@@ -137,11 +137,11 @@ def test_the_only_profiles_of_a_size_are_kept_where_its_times_are_set_aside():
     waits = {"run_queue_wait_ns": 10**9}
     steps = steps_of({(2, 0): waits, (2, 1): waits})
     few = steps[~steps["profiled"] | (steps["round"] < 2)]
-    kept = used_steps(few)
+    kept = select_used_steps(few)
     assert set(kept.loc[~kept["profiled"] & (kept["batch"] == 2), "round"]) == {2, 3, 4, 5}
     assert set(kept.loc[kept["profiled"] & (kept["batch"] == 2), "round"]) == {0, 1}
     one_left = steps[~steps["profiled"] | (steps["round"] < 3)]
-    kept = used_steps(one_left)
+    kept = select_used_steps(one_left)
     assert set(kept.loc[kept["profiled"] & (kept["batch"] == 2), "round"]) == {2}
 
 

@@ -12,7 +12,7 @@ from curvescope.profiling.recording import named_code
 from curvescope.profiling.recording.named_code import (
     SIGNATURE,
     check_recorded_code,
-    described_code,
+    describe_code,
     signature_entry,
 )
 
@@ -43,7 +43,7 @@ def _own_folder(tmp_path, monkeypatch):
 
 def recorded(spec):
     """The entries as `recording.json` gives them to another process later."""
-    entries = json.loads(json.dumps({**spec, **signature_entry(described_code(spec))}))
+    entries = json.loads(json.dumps({**spec, **signature_entry(describe_code(spec))}))
     named_code._signed_here.clear()
     return entries
 
@@ -139,6 +139,6 @@ def test_a_link_in_place_of_the_key_is_refused(tmp_path):
 
 def test_without_a_place_for_a_key_the_same_process_still_runs_what_it_measured(monkeypatch):
     monkeypatch.setenv("CURVESCOPE_DATA", "/proc/none")
-    assert signature_entry(described_code(OWN_STEP)) == {}
+    assert signature_entry(describe_code(OWN_STEP)) == {}
     check_recorded_code("runs/x", OWN_STEP, False)
     refuses({**OWN_STEP, "step": "other.py:make_step"})

@@ -6,8 +6,8 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.recording.rank_info import (
     RankInfo,
     describe_rank,
+    find_launched_rank,
     first_host,
-    launched_rank,
     rank_info_of,
     rendezvous,
 )
@@ -34,9 +34,9 @@ SLURM = {"SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "1"
     ],
 )
 def test_rank_is_the_launchers(environment, expected):
-    assert launched_rank(environment) == expected
+    assert find_launched_rank(environment) == expected
     with pytest.raises(CurvescopeError, match="LOCAL_RANK"):
-        launched_rank({"RANK": "0", "WORLD_SIZE": "2"})
+        find_launched_rank({"RANK": "0", "WORLD_SIZE": "2"})
 
 
 def test_ranks_meet_where_they_are_told_or_on_the_first_node_of_slurm():

@@ -26,7 +26,7 @@ from curvescope.profiling.measure import program_run
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.program_run import Found, run_program
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
-from curvescope.profiling.measure.sites.command import Command, mark_entry, wanted_of
+from curvescope.profiling.measure.sites.command import Command, mark_entry, request_steps
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording import hidden_commands, named_code
@@ -383,10 +383,10 @@ def test_lines_tell_steps_by_their_own_time_or_by_the_time_between_them():
 
 def test_a_run_times_more_steps_than_a_visit_of_other_steps_unless_their_number_is_fixed():
     assert (
-        wanted_of(VisitPlan(PROTOCOLS["default"]), 8, 1)["steps"][1]
+        request_steps(VisitPlan(PROTOCOLS["default"]), 8, 1)["steps"][1]
         > PROTOCOLS["default"].steps_per_visit[1]
     )
-    assert wanted_of(VisitPlan(PROTOCOLS["dlperf"], profile=False), 8, 1) == {
+    assert request_steps(VisitPlan(PROTOCOLS["dlperf"], profile=False), 8, 1) == {
         "discarded": 21,
         "steps": [100, 100],
         "visit_s": 0.0,

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from .analysis.render.terminal import print_prose, progress_bars
@@ -56,8 +57,9 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
         with with_tables(recording, _say_whole) as whole:
             if whole.path == recording.path:
                 _describe(whole)
-            yield whole
+            yield replace(whole, source=recording.path)
         return
+    named = path
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         if isinstance(path, RemotePath):
             path = path.fetch(Path(folder))
@@ -73,7 +75,7 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
 
         for line in notes(done):
             print_prose(line, stderr=True)
-        yield open_recording(done.path)
+        yield replace(open_recording(done.path), source=named)
 
 
 def open_completed(path: AnyPath) -> Recording:

@@ -91,7 +91,7 @@ def how_to_test(recording: Recording, diagnosis: Diagnosis) -> tuple[str, str | 
             f"{why} On the same machine, {rest}{named} takes about {minutes} "
             f"min{_still_open(left or {})}:"
         )
-        return takes, f"curvescope confirm {recording.path} --experiments {minutes}m"
+        return takes, f"curvescope confirm {recording.named} --experiments {minutes}m"
     against = why_not_replayed(recording)
     if (not diagnosis.answers and against) or diagnosis.difference is not None:
         return None
@@ -100,7 +100,7 @@ def how_to_test(recording: Recording, diagnosis: Diagnosis) -> tuple[str, str | 
     return (
         "No cause is tested and no remedy is tried yet. On the same machine, this runs the "
         "experiments:",
-        f"curvescope confirm {recording.path}",
+        f"curvescope confirm {recording.named}",
     )
 
 

@@ -123,14 +123,14 @@ def show_energy(
         )
     console.print()
     show_gaps(console, recording, diagnosis.axis)
-    console.print(Text(f"Recorded in {recording.path}. Next:"))
-    terminal.print_commands(console, f"curvescope explain {recording.path}")
+    console.print(Text(f"Recorded in {recording.named}. Next:"))
+    terminal.print_commands(console, f"curvescope explain {recording.named}")
 
 
 def energy_document(recording: Recording, diagnosis: EnergyDiagnosis) -> EnergyDocument:
     """The document of a curve of energy."""
     return EnergyDocument(
-        recording=str(recording.path),
+        recording=str(recording.named),
         complete=recording.complete,
         lost=recording.meta.get("lost"),
         source=diagnosis.source,

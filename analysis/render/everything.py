@@ -152,7 +152,7 @@ def _list_gaps(shown: Shown) -> Block:
 
 def _list_next(shown: Shown) -> Block:
     """What to look at next."""
-    diagnosis, path = shown.diagnosis, shown.recording.path
+    diagnosis, path = shown.diagnosis, shown.recording.named
     sizes = [part.batch for part in diagnosis.certain]
     sizes += [explanation.functional.at for explanation in shown.explanations]
     example = sizes[0] if sizes else diagnosis.curve.conditions[-1]

@@ -193,7 +193,7 @@ class ExplainDocument:
         recording, diagnosis = shown.recording, shown.diagnosis
         meta, fixed = recording.meta, diagnosis.fixed_cost
         return cls(
-            recording=str(recording.path),
+            recording=str(recording.named),
             headline=headline(meta, diagnosis),
             remedies=remedy_table(diagnosis.remedies, diagnosis.axis),
             certain=diagnosis.certain,

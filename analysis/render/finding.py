@@ -26,7 +26,7 @@ def show_finding(shown: Shown, place: int) -> None:
     found = find_all(shown.diagnosis, shown.advice)
     if not 1 <= place <= len(found):
         has = f"findings 1 to {len(found)}" if found else "no finding"
-        raise CurvescopeError(f"Finding {place}: {shown.recording.path} has {has}.")
+        raise CurvescopeError(f"Finding {place}: {shown.recording.named} has {has}.")
     print_view(terminal.console(), FINDING, _Asked(shown, place, found[place - 1]))
 
 
@@ -56,7 +56,7 @@ def _describe_certain(asked: _Asked) -> Block | None:
         return None
     said = certain_sentence(found.certain, shown.axis)
     pair = ",".join(map(str, found.certain.functional.conditions[-2:]))
-    command = f"curvescope explain {shown.recording.path} --pair {pair}"
+    command = f"curvescope explain {shown.recording.named} --pair {pair}"
     return Block((Text(said[0].upper() + said[1:]),), (command,), below=True)
 
 

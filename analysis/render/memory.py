@@ -58,7 +58,7 @@ def show_memory(
     diagnosis = explain_memory(recording, axis, by_instance=by_instance, limit_bytes=limit_bytes)
     if as_json:
         document = MemoryDocument(
-            recording=str(recording.path),
+            recording=str(recording.named),
             complete=recording.complete,
             lost=recording.meta.get("lost"),
             peaks=diagnosis.peaks,
@@ -94,7 +94,7 @@ def show_memory(
             )
     terminal.print_below(console, Text(_NOTE, "dim"))
     show_gaps(console, recording, diagnosis.axis)
-    console.print(Text(f"Recorded in {recording.path}."))
+    console.print(Text(f"Recorded in {recording.named}."))
 
 
 def sentences(diagnosis: MemoryDiagnosis) -> list[str]:

@@ -407,7 +407,7 @@ class Page:
         """Three commands that exist."""
         if self.recording is None:
             return []
-        path = self.recording.path
+        path = self.recording.named
         commands = []
         if self.found:
             what = "what to change, and how" if self.found[0].saving else "finding 1 in full"

@@ -108,7 +108,7 @@ def report_input(recording: Recording) -> ReportInput:
     refuse_table(recording)
     if not recording.count_rows("steps"):
         raise CurvescopeError(
-            f"{recording.path} has no step, so there is nothing to report. Record or import one "
+            f"{recording.named} has no step, so there is nothing to report. Record or import one "
             "with steps."
         )
     steps = None

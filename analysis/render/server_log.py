@@ -145,7 +145,7 @@ def log_document(
 
 def log_lead(recording: Recording) -> tuple[str, str]:
     """The headline of a log, and all further sentences, for a page."""
-    log, made = log_document(recording, recording.path)
+    log, made = log_document(recording, recording.named)
     lines = []
     for bend in made.bends:
         lines += [] if bend.sentence == made.headline else [bend.sentence]

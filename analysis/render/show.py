@@ -52,7 +52,8 @@ def show_diagnosis(
     if pair is not None or at is not None:
         if diagnosis.terms is None:
             raise CurvescopeError(
-                f"{recording.path} has no profiled step: its anomalies can be tested but not split."
+                f"{recording.named} has no profiled step: its anomalies can be tested but not "
+                "split."
             )
         functional = _choose_functional(diagnosis.curve.conditions, axis, pair, at)
         shown = replace(shown, explanations=(explain_one(diagnosis, functional),))

@@ -323,8 +323,14 @@ class Recording:
     path: AnyPath  # folder, or URL on a remote store
     # `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `lost`, `status`, …
     meta: dict[str, Any]
+    source: AnyPath | None = None  # the file that was imported for the time of a command, or None
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def named(self) -> AnyPath:
+        """What a user types to read it: the imported file, or the folder."""
+        return self.path if self.source is None else self.source
 
     @property
     def complete(self) -> bool:

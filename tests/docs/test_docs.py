@@ -354,7 +354,7 @@ def test_every_table_that_the_page_of_evidence_names_is_kept():
     page = (DOCS / "internals" / "evidence.md").read_text()
     printed = " ".join(re.findall(r"`python benchmarks/evidence\.py ([a-z_ ]+)`", page)).split()
     behind = re.findall(r"\(`([a-z_]+)`\)", page)
-    assert len(printed) > 10
+    assert len(printed) > 5
     assert not {*printed, *behind} - set(evidence.read_tables())
 
 

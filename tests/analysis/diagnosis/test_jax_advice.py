@@ -69,7 +69,7 @@ def test_the_modules_of_xla_tell_that_jax_ran_the_program(name, domain, of_jax):
     ranges = pa.table({"name": pa.array([name]), "domain": pa.array([domain], pa.string())})
     recording = SimpleNamespace(meta={}, arrow=lambda *_: ranges)
     assert _is_jax(recording) == of_jax
-    assert _is_torch(recording, pd.DataFrame({"op": [None]})) == (not of_jax)
+    assert _is_torch(recording, pd.DataFrame({"op": [None], "name": [None]})) == (not of_jax)
 
 
 def commands_of(*words, batch=None, is_jax=True, tried=()):

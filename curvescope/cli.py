@@ -122,7 +122,7 @@ class _Parser(Parser):
             [
                 "usage: curvescope COMMAND [options]",
                 "",
-                "Measures training steps over batch sizes and explains bends of the cost curve.",
+                "Measures training steps over batch sizes and says why some sizes are slow.",
                 "",
                 *(
                     "\n".join([f"{job}:", *map(line, commands), ""])

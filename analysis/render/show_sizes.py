@@ -187,11 +187,16 @@ def _lines(document: SizesDocument, axis: Axis, *, uniform: bool) -> list[str]:
         f"{best.padding:.1%} of the time of a step."
     )
     if document.saving is not None:
-        saved = document.saving
-        lines.append(
-            f"Against {' '.join(map(str, document.present))} that saves {saved.value:.1%} "
-            f"({saved.low:.1%} to {saved.high:.1%}) of the time of a step."
-        )
+        present = " ".join(map(str, document.present))
+        lines.append(f"Against {present} that {_describe_saving(document.saving)}.")
     if uniform:
         lines.append("Every size is taken as frequent as every other: --histogram tells others.")
     return lines
+
+
+def _describe_saving(saved: Estimate) -> str:
+    """What a list saves of the time of a step, with its interval."""
+    interval = f"({saved.low:.1%} to {saved.high:.1%})"
+    if saved.low <= 0 <= saved.high:
+        return f"takes as long as far as the curve tells {interval}"
+    return f"saves {saved.value:.1%} {interval} of the time of a step"

@@ -59,6 +59,12 @@ def test_a_histogram_and_the_present_list_say_what_is_saved(curve, tmp_path, cap
     assert "Against 16 32 that saves" in capsys.readouterr().out
 
 
+def test_a_list_that_saves_nothing_is_said_to_take_as_long(curve, capsys):
+    assert main(["sizes", curve, "--count", "8", "--present", "4,8,12,16,20,24,28,32"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "that takes as long as far as the curve tells (" in said
+
+
 def test_a_servers_log_is_curve_and_histogram(tmp_path, capsys):
     log = tmp_path / "server.log"
     requests = [*range(1, 9)] * 30

@@ -110,7 +110,7 @@ def test_a_spread_is_a_warning_only_where_it_may_hide_an_anomaly():
 
 
 def left(**meta):
-    recording = SimpleNamespace(meta={"torch_device": "cpu", "network": "n", **meta}, path="run")
+    recording = SimpleNamespace(meta={"torch_device": "cpu", "network": "n", **meta}, named="run")
     outcomes = (object(),) if "experiments" in meta else ()
     diagnosis = SimpleNamespace(outcomes=outcomes, answers=(), difference="of two profiles")
     return how_to_test(recording, diagnosis)

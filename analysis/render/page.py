@@ -127,7 +127,7 @@ class Page:
         said = self._verdict()
         long, short = (" ".join([*said, self._slow_sizes(most)]) for most in (_NAMED, 0))
         take = self.size_to_take()
-        reasoned = f"{take}: most {self.diagnosis.axis.unit}/s" if take else ""
+        reasoned = f"{take}: {self._why_to_take()}" if take else ""
         for verdict, size in ((long, reasoned), (long, take), (short, reasoned), (short, take)):
             if cell_len(verdict) + bool(size) + cell_len(size) <= width:
                 return [both_sides(Text(verdict, "bold"), Text(size, "bold"), width)]
@@ -201,6 +201,13 @@ class Page:
             return ""
         more = " or more" if throughput.grows and not self._memory_is_full() else ""
         return f"Take {self.diagnosis.axis.name} {throughput.batch}{more}"
+
+    def _why_to_take(self) -> str:
+        """Why to take that size: it has the most samples a second, or nearly as many."""
+        throughput, most = self._throughput(), f"most {self.diagnosis.axis.unit}/s"
+        if throughput is None or throughput.batch == throughput.best:
+            return most
+        return f"{percent(throughput.per_s / throughput.best_per_s)} of the {most}"
 
     def _throughput(self) -> Throughput | None:
         has_samples = self.diagnosis.axis.name == "batch" and self._has_rates()

@@ -3,16 +3,19 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.slow_steps import SlowSteps
-from curvescope.analysis.diagnosis.explain import explain
+from curvescope.analysis.diagnosis.explain import diagnose, explain
 from curvescope.analysis.render.found import SURE, find_all
 from curvescope.analysis.render.page import LINES, Page
 from curvescope.profiling.recording.store import open_recording
 
 from ...shared import EXAMPLE, PROFILES, ROOT
+from ..synthetic import timed_steps
 
 SWEEPS = (
     EXAMPLE,
@@ -63,6 +66,12 @@ def test_the_page_of_the_example(diagnosis_of):
     assert found.startswith("1  fc6 (Linear) forward at 8: slow library call ")
     assert found.split()[-5:] == ["2.3", "%", "at", "8", "confirmed"]
     assert "at batch 1 89 % is fixed, at 32 20 %." in "\n".join(lines)
+
+
+def test_a_size_with_nearly_the_most_samples_is_not_said_to_have_the_most():
+    steps = timed_steps(lambda batch: 0.2 + batch, np.random.default_rng(0), noise=0.001)
+    page = Page(diagnose(Recorded(steps)))
+    assert page.text(80).splitlines()[0].endswith("Take batch 4: 96 % of the most samples/s")
 
 
 def test_names_have_the_room_of_a_wide_terminal(diagnosis_of):

@@ -59,6 +59,7 @@ class Found:
 
     what: str
     where: str | None = None  # layer and line, or None
+    why: str | None = None  # its cause in a few words; None if unknown
     worth: tuple[tuple[Condition, str], ...]  # share of the step by batch size, in words
     sure: str  # how sure it is, one of `SURE`
     at: Condition | None = None  # the batch size where it shows
@@ -156,6 +157,7 @@ def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
         found = Found(
             what=f"{part.label} at {part.batch}: {why}{line}",
             where=f"{part.label}{line}",
+            why=why,
             worth=((part.batch, percent(part.step_share)),),
             sure=MEASURED,
             at=part.batch,
@@ -190,6 +192,7 @@ def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[f
     found = Found(
         what=_what(lead, size, diagnosis),
         where=lead.where,
+        why=lead.cause,
         worth=tuple(worth),
         sure=_sure(lead),
         at=size,

@@ -87,7 +87,7 @@ class Page:
                 sizes -= 1
         found_lines -= min(max(over(), 0), max(found_lines - _LEAST_FOUND - 1, 0))
         found = self._list_found(width, found_lines - 1)
-        blocks = [head, self._curve(width, sizes), time, found, following]
+        blocks = [head, self._curve(width, sizes, found_lines - 1), time, found, following]
         blocks = [block for block in blocks if block]
         gaps = max(height - sum(map(len, blocks)), 0)
         found += self._notes(width, gaps - len(blocks) + 1)
@@ -152,7 +152,7 @@ class Page:
                 return Text(", ".join([*took, f"DISTURBED: {share}"]), "yellow")
             return Text(", ".join([*took, f"{share} disturbed"]))
         visits = count_visits(self.diagnosis.recorded.steps)
-        quiet = [f"{counted(visits, 'measurement')} quiet"] if visits else []
+        quiet = [counted(visits, "quiet measurement")] if visits else []
         return Text(", ".join([*took, *quiet]))
 
     def _verdict(self) -> list[str]:
@@ -171,7 +171,7 @@ class Page:
             at, share = best[0].worth[0]
             said.append(f"{_capital(best[0].what)}: {share} saved at {at}.")
         elif diagnosis.remedies.tried:
-            said.append("Nothing is proven to save time.")
+            said.append("No change is proven to save time.")
         return said
 
     def _slow_sizes(self, most: int = _NAMED) -> str:
@@ -188,10 +188,10 @@ class Page:
         sizes = sorted(slow) or sorted({finding.tested.at for finding in diagnosis.anomalies})
         first = next((found for found in self.found if found.is_slow_size and found.where), None)
         if len(sizes) == 1:
-            where = f": {first.where}" if first is not None else ""
+            where = f": {_place_and_cause(first)}" if first is not None else ""
             return f"{_capital(axis.name)} {sizes[0]} is slow{where}."
         named = f": {', '.join(map(str, sizes))}" if len(sizes) <= most else ""
-        where = f" At {first.at}: {first.where}." if first is not None else ""
+        where = f" At {first.at}: {_place_and_cause(first)}." if first is not None else ""
         return f"{len(sizes)} slow {'sizes' if axis.name == 'batch' else 'values'}{named}.{where}"
 
     def size_to_take(self) -> str:
@@ -245,9 +245,10 @@ class Page:
         more = f" (and {len(said) - 1} more: --all)" if len(said) > 1 else ""
         return [Text(cut(f"! {said[0].rstrip('.')}", width - len(more)) + more, "yellow")]
 
-    def _curve(self, width: int, most: int) -> list[Text]:
+    def _curve(self, width: int, most: int, listed: int) -> list[Text]:
+        """The sizes as bars; those of the first `listed` findings have their numbers."""
         curve, axis, rated = self.diagnosis.curve, self.diagnosis.axis, self._has_rates()
-        marks = self._marks()
+        marks = self._marks(listed)
         points = _choose_points(curve, most, marks)
         rates = {point.condition: _rate(point) for point in points} if rated else {}
         values = rates or {point.condition: point.time_ms.value for point in points}
@@ -304,10 +305,10 @@ class Page:
             return "the largest that fits"
         return f"rising: try {2 * point.condition}" if throughput.grows else ""
 
-    def _marks(self) -> dict[object, list[int]]:
+    def _marks(self, listed: int) -> dict[object, list[int]]:
         marks: dict[object, list[int]] = {}
         for index, found in enumerate(self.found, 1):
-            if found.at is not None and index <= _MOST_FOUND:
+            if found.at is not None and index <= listed:
                 marks.setdefault(found.at, []).append(index)
         return marks
 
@@ -438,6 +439,12 @@ class Page:
 _STYLES = {CONFIRMED: "bold green", NOT_PROVEN: "yellow", NOISY: "yellow"}
 
 
+def _place_and_cause(found: Found) -> str:
+    """Where a size is slow, why, and how sure that is."""
+    why = f", {found.why}" if found.why else ""
+    return f"{found.where}{why} ({found.sure})"
+
+
 def _capital(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}"
 
@@ -466,7 +473,7 @@ def _group(key: Key, class_of: Callable[[str], str | None]) -> str:
         return WAITING_FOR_INPUT if waits else "nothing runs" if key.kind == IDLE else key.kind
     if key.layer is None:
         return work_label(None, key.phase)
-    kind = class_of(key.layer) or key.layer
+    kind = (class_of(key.layer) or key.layer).partition(",")[0]  # without `4 times`
     return work_label(_NUMBERS.sub("", kind.removesuffix("d")).lower() or kind, key.phase)
 
 

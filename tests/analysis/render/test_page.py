@@ -57,8 +57,9 @@ def test_the_answer_fits_a_terminal_and_has_all_its_parts(path, width, diagnosis
 def test_the_page_of_the_example(diagnosis_of):
     lines = Page(diagnosis_of(EXAMPLE)).text(80).splitlines()
     assert lines[0].startswith("alexnet training step, fp32, 2 threads, Intel Xeon")
-    assert lines[0].endswith("108 s, 90 measurements quiet")
-    assert lines[1].startswith("Nothing is proven to save time. 2 slow sizes. At 8: fc6 (Linear)")
+    assert lines[0].endswith("108 s, 90 quiet measurements")
+    assert lines[1].startswith("No change is proven to save time. 2 slow sizes. At 8: fc6 (Linear)")
+    assert "slow library call (confirmed)." in " ".join(lines[1:3])
     assert lines[2].endswith("Take batch 32 or more: most samples/s")
     (eight,) = (line for line in lines if line.startswith("    8 "))
     assert re.search(r"257\.9 ± 1\.\d +31\.0 +█+.? +\+5\.6 ± 1\.9 \[1\]$", eight)

@@ -39,7 +39,7 @@ def test_the_stored_score_is_that_of_the_stored_advice():
 
 
 def test_labels_name_causes_and_profiles_that_there_are():
-    causes = {cause.name for cause in (*catalogue._OF_TERMS, *catalogue._OF_PROFILES)}
+    causes = {cause.name for cause in (*catalogue._OF_TERMS, *catalogue.OF_PROFILES)}
     for name, label in advice.labels().items():
         assert (PROFILES / name).exists(), name
         assert {cause for causes in label.values() for cause in causes} <= causes, name

@@ -84,13 +84,13 @@ def test_a_table_of_two_gpus_says_so(imported_profile, said, document_of, refusa
     together = said("breakdown", both)
     assert "Of 2 GPUs together" in together
     assert "Busy are GPU 0 for 962.9 ms, GPU 1 for 962.8 ms" in together
-    one = document_of("breakdown", both, "--device", "1")
+    one = document_of("breakdown", both, "--gpu", "1")
     assert sum(row["time_ms"] for row in one["rows"] if row["label"] != "idle") == pytest.approx(
         962.8, abs=0.05
     )
     assert one["device"] == 1
-    assert "Of GPU 1 alone" in said("breakdown", both, "--device", "1")
-    assert "No work of GPU 7" in refusal_of("breakdown", both, "--device", "7")
+    assert "Of GPU 1 alone" in said("breakdown", both, "--gpu", "1")
+    assert "No work of GPU 7" in refusal_of("breakdown", both, "--gpu", "7")
 
 
 def test_the_host_operators_of_a_trace_are_no_kernels(said, tmp_path):

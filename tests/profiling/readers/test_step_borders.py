@@ -153,11 +153,11 @@ def test_work_of_one_device_can_be_read_alone(tmp_path, imported_profile):
 
 
 def test_a_device_without_work_is_refused_with_the_devices_that_have_some(tmp_path):
-    with pytest.raises(CurvescopeError, match=r"--device 9: .* it has work of 0, 1\."):
+    with pytest.raises(CurvescopeError, match=r"--gpu 9: .* it has work of 0, 1\."):
         imported(PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz", tmp_path, device=9)
     trace = Trace()
     trace.span("aten::mm", 1000, 10)  # the work of a CPU has no column for the device
-    with pytest.raises(CurvescopeError, match="it names no device; omit --device"):
+    with pytest.raises(CurvescopeError, match="it names no device; omit --gpu"):
         imported(trace.write(tmp_path / "trace.json"), tmp_path, device=0)
     assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
 

@@ -118,7 +118,8 @@ def run(args: argparse.Namespace) -> int:
     print(escape_controls(f"Recorded in {done.path}."))
     for line in list_advice(done.path):
         print_prose(line)
-    if args.kind == "sweep" or done.rows["steps"]:
+    has_work = done.rows["kernels"] or done.rows["memory"] or not done.missing
+    if args.kind == "sweep" or (done.rows["steps"] and has_work):
         print(escape_controls(f"Next:\n  curvescope explain {done.path}"))
     return 0
 

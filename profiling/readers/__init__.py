@@ -243,8 +243,6 @@ def _unknown(source: Source) -> str:
     for word, message in _SERVERS:
         if word in source.text:
             return message
-    if (refusal := importlib.import_module(".time_table", __package__).refusal(source)) is not None:
-        return str(refusal)
     if source.tables is not None:
         return (
             "a SQLite database, but none of Nsight Systems, nvprof or rocprofv3; export with "
@@ -260,6 +258,8 @@ def _unknown(source: Source) -> str:
             "an execution trace of PyTorch (ExecutionTraceObserver): its operators have no times. "
             "Import the trace that the profiler exported with `export_chrome_trace`."
         )
+    if (refusal := importlib.import_module(".time_table", __package__).refusal(source)) is not None:
+        return str(refusal)
     if source.text.startswith(("{", "[")):
         return (
             "JSON, but no profile that Curvescope reads; it reads traces of PyTorch, TensorFlow "

@@ -71,7 +71,6 @@ TABLE = "problem,batch,time_ms,device\n" + "".join(
 )
 UNTESTED = ("--quick", "--experiments", "0")
 FEW = replace(PROTOCOLS["quick"], rounds=(3, 3), steps_per_visit=(2, 2), time_limit_s=600.0)
-TWO_AXES = ("--axis", "batch=1,2", "--axis", "width=64,128")
 Command = Callable[..., object]  # `run_command` of tests/conftest.py
 Make = Callable[[Path, Command], object]
 
@@ -183,7 +182,6 @@ def _import_unnamed_layers(path: Path, command: Command) -> None:
 
 MADE = {
     "own step": Kind(partial(_diagnose_own_step)),
-    "two axes": Kind(lambda path, run: _diagnose_own_step(path, run, *TWO_AXES)),
     "program": Kind(_diagnose_program),
     "peak memory": Kind(_measure_memory),
     "bench": Kind(_bench),

@@ -39,6 +39,7 @@ ALLOWED = {
     "profiling/recording/export.py _export_files": NEW,
     "profiling/recording/named_code.py _make_key": "the key in the user's own folder",
     "profiling/recording/hidden_commands.py _keep": "a new file in the user's own folder",
+    "curvescope/profile_files.py open_any": OWN_FOLDER,
     "profiling/readers/source.py Source.on_disk": OWN_FOLDER,
     "profiling/readers/nsight_reports.py convert_report": OWN_FOLDER,
     "profiling/readers/nsight_reports.py write_table": OWN_FOLDER,

@@ -15,7 +15,7 @@ from curvescope.base.budget import Budget
 from curvescope.base.errors import CurvescopeError
 from curvescope.base.limits import READ_FREE_STEPS
 from curvescope.profiling import readers
-from curvescope.profiling.readers import import_profile, time_table
+from curvescope.profiling.readers import import_profile
 from curvescope.profiling.readers.graph_capture import _Capture, _Captures
 from curvescope.profiling.readers.plain_pickle import load, number_of, text_of
 from curvescope.profiling.readers.server_slots import Slots, margin
@@ -226,7 +226,7 @@ def test_a_number_of_a_table_that_no_column_holds_is_refused(row, tmp_path):
     """It was a traceback."""
     (tmp_path / "t.csv").write_text(f"problem,batch,time_ms\n{row}\n")
     with pytest.raises(CurvescopeError, match=r"line 2: .* and at most"):
-        time_table.import_table(tmp_path / "t.csv", tmp_path / "R")
+        import_profile(tmp_path / "t.csv", tmp_path / "R")
 
 
 # What is packed

@@ -323,9 +323,9 @@ class Recording:
     path: AnyPath  # folder, or URL on a remote store
     # `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `lost`, `status`, …
     meta: dict[str, Any]
-    source: AnyPath | None = None  # the file that was imported for the time of a command, or None
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False, compare=False)
+    source: AnyPath | None = None  # the file that was imported for the time of a command, or None
 
     @property
     def named(self) -> AnyPath:

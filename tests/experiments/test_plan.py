@@ -11,6 +11,7 @@ from curvescope.analysis.diagnosis.explain import explain, explain_again
 from curvescope.analysis.render.answer_words import sentence
 from curvescope.analysis.render.headline import headline
 from curvescope.analysis.verdicts.words import Reproduction, Verdict
+from curvescope.experiments import stages
 from curvescope.experiments.budget import Budget
 from curvescope.experiments.case import TermCase
 from curvescope.experiments.plan import next_experiment, open_terms
@@ -565,7 +566,8 @@ def test_an_experiment_that_locks_the_clock_comes_again_once_it_is_asked_for(mon
     monkeypatch.setattr(TermCase, "experiment", lambda _, stage, factors: factors)
     case = TermCase(SimpleNamespace(budget=SimpleNamespace(setup_s=lambda _: 1.0)), None, (), None)
     with clocks_may_be_locked(asked):
-        assert list(case.on_steps(Stage.CONFIRM, made.factors)) == [("locked_clock",)] * asked
+        planned = list(stages._on_steps(case, Stage.CONFIRM, made.factors))
+    assert planned == [("locked_clock",)] * asked
 
 
 def test_a_start_that_took_no_time_leaves_every_factor_applicable():

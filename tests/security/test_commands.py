@@ -45,7 +45,16 @@ LIVE = {
 }
 # They read a recording as `explain` does, or load torch, in as many seconds each: slow too.
 ALIKE = {
-    *("breakdown", "compare", "compare --steps", "roofline", "report", "counters", "export"),
+    *(
+        "sizes",
+        "breakdown",
+        "compare",
+        "compare --steps",
+        "roofline",
+        "report",
+        "counters",
+        "export",
+    ),
     *("explain --as-env", "diagnose --of energy", "diagnose --card gtx1080"),
     "doctor --list networks",
 }
@@ -65,6 +74,7 @@ LINES = {
     "step": ["alexnet", "--batch", "1", "--device", "cpu"],
     "explain": [RECORDING],
     "explain --as-env": [RECORDING],
+    "sizes": [RECORDING],
     "breakdown": [RECORDING],
     "compare": [RECORDING, RECORDING],
     "compare --steps": [RECORDING],

@@ -94,7 +94,7 @@ def recognises(source: Source) -> bool:
 def refusal(source: Source) -> str | None:
     """Why a table is none of times, with its columns; None if the file is no table."""
     text = source.text
-    names = json_keys(text) if text.startswith(("{", "[")) else headings_of(text)
+    names = json_keys(text) if text.startswith(("{", "[")) else headings_of(text[:_SEARCHED])
     if not names:
         return None
     kinds = {column.kind for column in describe_columns(names)}

@@ -1,5 +1,5 @@
-"""What bounds each kernel, by throughputs that Nsight Compute measured: those of the SMs and of the
-memory, each over the most that the device sustains.
+"""Each kernel's bound, by throughputs that Nsight Compute measured. The throughputs of the SMs and
+the memory are over the most that the device sustains.
 
 A unit that is 60 % busy or more bounds the kernel, as in Nsight Compute's own guidance. Where none
 is, the kernel waits: for too few blocks, for too few warps, or for its own latency.
@@ -43,7 +43,7 @@ class MeasuredBound:
     calls: int  # its launches
     time_ms: float  # their time
     sm_use: float | None  # throughput of the SMs
-    memory_use: float | None  # that of the memory: the busiest of its units
+    memory_use: float | None  # throughput of the memory: of its busiest unit
     dram_use: float | None  # that of DRAM
     l2_use: float | None  # that of L2
     achieved_occupancy: float | None  # active warps over the most that an SM holds

@@ -165,7 +165,7 @@ def _one_more(
 
 
 def _is_above(totals: list[float], below: list[float], a: int, b: int, c: int) -> bool:
-    """Whether the line of `b` is nowhere under those of both others."""
+    """Whether the line of `b` lies nowhere under both other lines."""
     left = (totals[c] - totals[a]) * (below[b] - below[a])
     return left <= (totals[b] - totals[a]) * (below[c] - below[a])
 

@@ -66,7 +66,7 @@ def run(benchmark: Benchmark) -> dict[str, Any]:
     }
 
 
-def described(benchmark: Benchmark, found: dict[str, Any] | None) -> list[str]:
+def describe_benchmark(benchmark: Benchmark, found: dict[str, Any] | None) -> list[str]:
     """Lines on what a benchmark printed, and where."""
     if found is None:
         return [f"## {benchmark.title}", "", "Not measured yet.", ""]
@@ -128,7 +128,7 @@ def main() -> int:
         KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
     if args.print:
         for benchmark in BENCHMARKS:
-            print(*described(benchmark, kept.get(benchmark.name)), sep="\n")
+            print(*describe_benchmark(benchmark, kept.get(benchmark.name)), sep="\n")
     if failed:
         print(f"Failed: {', '.join(failed)}.")
     return int(bool(failed))

@@ -94,15 +94,15 @@ def design_figures() -> Iterable[str]:
     alarms = zip(processes.rows, processes.column("none"), strict=True)
     in_one, in_each = (share for (differ, *_), share in alarms if differ == "2 %")
     yield (
-        f"**Processes** that differ by 2 % make an anomaly of {_spaced(in_one)} of straight lines "
-        f"in one process, and of {_spaced(in_each)} with a process for each round "
+        f"**Processes** that differ by 2 % make an anomaly of {_space_out(in_one)} of straight "
+        f"lines in one process, and of {_space_out(in_each)} with a process for each round "
         "(`rounds_in_processes`)."
     )
     first, last = TABLES["same_seconds"].rows[1], TABLES["same_seconds"].rows[-1]
     yield (
         "**Marked steps and a reference** find a step that is 20 % longer in "
-        f"{_spaced(last[-1])} of sweeps of 60 s under drift and bursts. Profiling all rounds finds "
-        f"{_spaced(first[-1])} (`same_seconds`)."
+        f"{_space_out(last[-1])} of sweeps of 60 s under drift and bursts. Profiling all rounds "
+        f"finds {_space_out(first[-1])} (`same_seconds`)."
     )
     ends = [cell for row in TABLES["early_ends"].rows for cell in row[2:]]
     early, late = (sum(counts) for counts in zip(*map(_early_and_late, ends), strict=True))
@@ -335,7 +335,7 @@ def model_figures() -> Iterable[str]:
         _, _, count, median, average, *_ = errors["a GPU", kind]
         yield (
             f"On a GPU left out of the fit, {words} are **{median}** off in the median, "
-            f"{_spaced(average)} in the mean (n = {count})."
+            f"{_space_out(average)} in the mean (n = {count})."
         )
     networks = TABLES["cost_model_networks"]
     counts = list(map(int, networks.column("n")))
@@ -344,7 +344,7 @@ def model_figures() -> Iterable[str]:
     yield f"**{inside:.0f}%** of {sum(counts)} steps of networks are inside their 90 % interval."
 
 
-def _spaced(percent: str) -> str:
+def _space_out(percent: str) -> str:
     return percent.replace("%", " %")
 
 

@@ -122,7 +122,7 @@ def _products(
 ) -> Iterator[tuple[Mapping[str, Any], list[tuple[int, ...]], CallNumbers]]:
     """Each product with the shapes of its matrices, without a bias, and what its numbers are like.
 
-    Without `names` of operators it gives those of `PRODUCTS`.
+    Without `names` it gives the operators of `PRODUCTS`.
     """
     for call in calls:
         if call["op"] in names if names else call["op"].removeprefix("aten::") in PRODUCTS:

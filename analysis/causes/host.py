@@ -209,7 +209,7 @@ def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
     """Suggest batches that are loaded ahead, where the device is idle for them, or the host makes
     them itself.
     """
-    loading, fetching = _loading(step), _fetching(step)
+    loading, fetching = _loading(step), _find_fetches(step)
     waits_ms = step.idle_because(lambda reason: reason == WAITING_FOR_INPUT)
     waits_ms += float(loading["ms"].sum() + fetching.sum())
     if not step.enough(waits_ms):
@@ -248,7 +248,7 @@ def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
     )
 
 
-def _fetching(step: ProfiledStep) -> pd.Series:
+def _find_fetches(step: ProfiledStep) -> pd.Series:
     """The ranges that fetch a batch, in gaps of the device, see `in_gaps`."""
     return in_gaps(step, step.ranges_named(lambda name: INPUT.search(name) is not None))
 
@@ -553,7 +553,7 @@ def suggest_first_use(step: ProfiledStep) -> Suggestion | None:
 
 
 def _loading_ms(step: ProfiledStep) -> float:
-    """Time in gaps of launches that take long; those of graphs take their time in each step."""
+    """Time in gaps of launches that take long. A launch of a graph takes its time in each step."""
     if step.calls.empty or "kind" not in step.calls:
         return 0.0
     calls = step.calls[step.calls["kind"].eq("launch")]

@@ -493,7 +493,7 @@ class _Amount(NamedTuple):
     """A column summed over the kernels of each group."""
 
     totals: list[float | None]
-    # Times of the kernels that have it: exclusive ones, and those of its rate.
+    # Exclusive times of the kernels that have it, and the times that its rate is over.
     known_ms: list[float]
     rated_ms: list[float]
 

@@ -190,7 +190,7 @@ class _Parts(NamedTuple):
     """The parts of gaps with one reason each, gap by gap; every gap has at least one."""
 
     gap: Ints  # position of the gap; gap, code and ns have the shape (parts,)
-    code: Ints  # of the reason, as `_text` reads it: a call's, or a range's after those of calls
+    code: Ints  # of the reason, as `_text` reads it: codes of calls, then codes of ranges
     ns: Ints  # length
     main: npt.NDArray[np.bool_]  # whether it is the reason of the gap as a whole
 
@@ -356,7 +356,7 @@ def _chosen(gaps: Gaps, rows: Ints) -> Gaps:
 
 
 def _with_launched(gaps: Gaps, launched: npt.NDArray[np.bool_], parts: _Parts) -> _Parts:
-    """The parts of all gaps: `parts` of those before a launch, the others are the device's."""
+    """The parts of all gaps: `parts` before a launch; the device has the other gaps."""
     host, device = np.flatnonzero(~launched), np.flatnonzero(launched)
     length = (gaps.end_ns - gaps.begin_ns)[device]
     gap = np.append(host[parts.gap], device)

@@ -51,7 +51,7 @@ class ServedSteps:
 
 
 def is_served(steps: pd.DataFrame) -> bool:
-    """Whether the steps are those of an inference server."""
+    """Whether an inference server ran the steps."""
     return bool(steps["mode"].isin(MODES).any())
 
 

@@ -63,7 +63,7 @@ def diagnose(
     """Find and explain the anomalies of what was read; without profiled steps they are found, not
     split.
 
-    The axis is that of the displayed curvatures: log2, linear or throughput.
+    `axis` is the axis of the displayed curvatures: log2, linear or throughput.
     """
     estimates = _estimate(recorded, recording)
     curve, terms = estimates

@@ -106,7 +106,7 @@ class _Chosen(NamedTuple):
 
 
 def _choose_steps(recording: Recording, mode: str | None) -> _Chosen:
-    """The steps of a recording; of an inference server those of one mode."""
+    """The steps of a recording; for an inference server, the steps of one mode."""
     steps = recording.frame("steps")
     if is_served(steps):
         served = select_served(steps, mode)

@@ -203,7 +203,7 @@ def _find_work(uses: TermUses, key: Key, terms: Terms) -> TermWork:
 
 
 def _place(case: Case) -> tuple[int, float, str]:
-    """The place of a term among those of a functional."""
+    """The place of a term among the terms of a functional."""
     share = case.share
     return _LAST.get(share.key.kind, 0), -abs(share.value.value), share.label
 

@@ -349,7 +349,7 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
             )
         )
     commands.append(
-        ("Where the time goes:", f"curvescope breakdown {path} --by {_grouping(advice)}")
+        ("Where the time goes:", f"curvescope breakdown {path} --by {_choose_grouping(advice)}")
     )
     if replayed(advice):
         commands.append(
@@ -412,7 +412,7 @@ def replayed(advice: Advice) -> bool:
     return bool(launches and without > groups["calls"].sum() / 2)
 
 
-def _grouping(advice: Advice) -> str:
+def _choose_grouping(advice: Advice) -> str:
     """Layers if some are known, else operators, else kernels."""
     groups = advice.step.groups
     if groups["layer"].notna().any():

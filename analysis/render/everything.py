@@ -157,7 +157,7 @@ def _list_next(shown: Shown) -> Block:
     sizes += [explanation.functional.at for explanation in shown.explanations]
     example = sizes[0] if sizes else diagnosis.curve.conditions[-1]
     commands = []
-    if by := _grouping(shown):
+    if by := _choose_grouping(shown):
         commands.append(f"curvescope breakdown {path} --by {by} --at {example}")
     if not shown.is_modelled and (command := candidates_command(shown.recording, diagnosis)):
         commands.append(command)
@@ -166,7 +166,7 @@ def _list_next(shown: Shown) -> Block:
     return Block((Text(f"Recorded in {path}. Next:"),), tuple(commands))
 
 
-def _grouping(shown: Shown) -> str | None:
+def _choose_grouping(shown: Shown) -> str | None:
     """What a breakdown can group by: layers, else operators, else kernels; None if nothing was
     recorded of a step.
     """

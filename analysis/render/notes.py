@@ -132,7 +132,7 @@ def _describe_program(recorded: Recorded, meta: Mapping[str, Any]) -> Iterator[s
     if meta.get("same_shapes"):
         yield _same_shapes(meta)
     if recorded.kernel_times.empty:
-        yield _nothing_recorded(_frameworks(meta))
+        yield _say_nothing_recorded(_frameworks(meta))
 
 
 def _same_shapes(meta: Mapping[str, Any]) -> str:
@@ -154,7 +154,7 @@ def _describe_own_step(recorded: Recorded, meta: Mapping[str, Any]) -> Iterator[
     if meta.get("mode") != "own":
         return
     if (times["kind"] == NOT_RECORDED).any() or (frameworks and times.empty):
-        yield _nothing_recorded(frameworks)
+        yield _say_nothing_recorded(frameworks)
     elif not times.empty and not meta.get("graphed") and times["layer"].isna().all():
         yield NO_LAYERS_OF.format(frameworks=frameworks) if frameworks else NO_LAYERS
 
@@ -174,7 +174,7 @@ def _frameworks(meta: Mapping[str, Any]) -> str:
     return " and ".join(meta.get("frameworks") or ())
 
 
-def _nothing_recorded(frameworks: str) -> str:
+def _say_nothing_recorded(frameworks: str) -> str:
     return NOTHING_RECORDED.format(why=f", as {frameworks} runs it" if frameworks else "")
 
 

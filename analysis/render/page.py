@@ -246,7 +246,7 @@ class Page:
         return [Text(cut(f"! {said[0].rstrip('.')}", width - len(more)) + more, "yellow")]
 
     def _curve(self, width: int, most: int, listed: int) -> list[Text]:
-        """The sizes as bars; those of the first `listed` findings have their numbers."""
+        """The sizes as bars. The sizes of the first `listed` findings have their numbers."""
         curve, axis, rated = self.diagnosis.curve, self.diagnosis.axis, self._has_rates()
         marks = self._marks(listed)
         points = _choose_points(curve, most, marks)

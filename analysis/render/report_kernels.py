@@ -52,13 +52,12 @@ def kernel_table(recorded: Recorded, used: Mapping[int, Sequence[int]]) -> Kerne
             row[short][index] = finite(values[at])  # type: ignore[literal-required]
     ordered = sorted(by_key.values(), key=lambda row: -max(ms or 0.0 for ms in row["ms"]))
     rest = ordered[MOST_KERNEL_ROWS:]
+    more_ms = [math.fsum(row["ms"][index] or 0.0 for row in rest) for index in range(len(batches))]
     return {
         "batches": [known_batch(size) for size in batches],
         "rows": ordered[:MOST_KERNEL_ROWS],
         "more": len(rest),
-        "more_ms": [
-            math.fsum(row["ms"][index] or 0.0 for row in rest) for index in range(len(batches))
-        ],
+        "more_ms": more_ms,
         "idle_ms": [float(idle_ms.get(size, 0.0)) / len(used[size]) for size in batches],
         "calls": round(rows["calls"].sum()),
     }

@@ -214,11 +214,12 @@ def choose_curves(
 ) -> tuple[TimedCurve, ...]:
     """The curves whose problem or device has all words of `--problem`; CurvescopeError for none."""
     words = (problem or "").casefold().split()
-    chosen = tuple(
-        curve
-        for curve in listed
-        if all(word in f"{curve.problem} {curve.device_name}".casefold() for word in words)
-    )
+
+    def has_all(curve: TimedCurve) -> bool:
+        name = f"{curve.problem} {curve.device_name}".casefold()
+        return all(word in name for word in words)
+
+    chosen = tuple(filter(has_all, listed))
     if not chosen:
         raise CurvescopeError(
             f"--problem {problem}: no problem or device of {path} matches these words."

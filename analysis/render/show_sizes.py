@@ -18,7 +18,6 @@ from ..decompose.statistics import Estimate
 from ..size_lists import SizeCosts, cheapest_lists, costs_of
 from ..time_tables import TimedCurve
 from . import terminal
-from .documents import print_document
 from .series import name_of, noise_sentence
 from .tables import table
 
@@ -58,24 +57,10 @@ class SizesDocument:
     options: Mapping[str, str]  # lines that set the longest list, by tool
 
 
-def show_sizes(
-    curve: TimedCurve,
-    axis: Axis,
-    path: object,
-    *,
-    count: int,
-    histogram: Mapping[int, float] | None,
-    present: Sequence[int],
-    limit_ms: float | None,
-    as_json: bool,
-) -> None:
-    """Print the sizes for a curve, as text or as a document; `path` is what the user named."""
-    document = plan_sizes(curve, axis, path, count, histogram, present, limit_ms)
-    if as_json:
-        print_document(document)
-        return
+def show_sizes(document: SizesDocument, curve: TimedCurve, axis: Axis, *, uniform: bool) -> None:
+    """Print the sizes for a curve as text; `uniform`: every size was taken as equally frequent."""
     console = terminal.console()
-    for line in _lines(document, axis, uniform=histogram is None):
+    for line in _lines(document, axis, uniform=uniform):
         console.print(Text(line, "bold" if line.startswith(("Run", "Capture")) else ""))
     rows = table("sizes", "mean ms", "padding", "list", first="right", words=("list",))
     for listed in document.lists:
@@ -93,12 +78,13 @@ def plan_sizes(
     curve: TimedCurve,
     axis: Axis,
     path: object,
+    *,
     count: int,
     histogram: Mapping[int, float] | None,
     present: Sequence[int],
     limit_ms: float | None,
 ) -> SizesDocument:
-    """The sizes for a curve."""
+    """The sizes for a curve; `path` is what the user named."""
     if count < 1:
         raise CurvescopeError(f"--count {count}: ask for one size or more.")
     costs = costs_of(curve.fit, histogram)
@@ -149,13 +135,14 @@ def _sizes_to_run(curve: TimedCurve, limit_ms: float | None) -> tuple[int | None
 def option_lines(sizes: Sequence[int]) -> dict[str, str]:
     """Lines that set a list of sizes, by tool; in TensorRT's each profile ends at a size."""
     spaced = " ".join(map(str, sizes))
-    profiles = [
-        f"--profile={number} --minShapes=INPUT:{low} --optShapes=INPUT:{high} "
-        f"--maxShapes=INPUT:{high}"
-        for number, (low, high) in enumerate(
-            zip([1, *(size + 1 for size in sizes[:-1])], sizes, strict=True)
+    profiles = []
+    low = 1
+    for place, high in enumerate(sizes):
+        profiles.append(
+            f"--profile={place} --minShapes=INPUT:{low} --optShapes=INPUT:{high} "
+            f"--maxShapes=INPUT:{high}"
         )
-    ]
+        low = high + 1
     capture = json.dumps({"cudagraph_capture_sizes": list(sizes)})
     return {
         "vllm": f"vllm serve MODEL --cuda-graph-sizes {spaced}",

@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..analysis.render.show_sizes import show_sizes
+    from ..analysis.render.documents import print_document
+    from ..analysis.render.show_sizes import plan_sizes, show_sizes
     from ..profile_files import open_any
     from ..profiling.recording.axis import axis_of
 
@@ -67,16 +68,20 @@ def run(args: argparse.Namespace) -> int:
         curve, histogram = _curve_of(recording, args.recording, args.problem, noise)
         if args.histogram is not None:
             histogram = _histogram_of(args.histogram)
-        show_sizes(
+        axis = axis_of(recording.meta)
+        document = plan_sizes(
             curve,
-            axis_of(recording.meta),
+            axis,
             args.recording,
             count=args.count,
             histogram=histogram,
             present=_sizes_of(args.present),
             limit_ms=limit_ms,
-            as_json=args.json,
         )
+        if args.json:
+            print_document(document)
+        else:
+            show_sizes(document, curve, axis, uniform=histogram is None)
     return 0
 
 
@@ -92,7 +97,7 @@ def _curve_of(
         steps = decode_steps(recording)
         (curve,) = explain_curves(steps.assign(problem=None, device_name=None), noise)
         return curve, _count(steps["batch"].tolist())
-    listed = choose_curves(explain_curves(_timed(recording), noise), problem, path)
+    listed = choose_curves(explain_curves(_read_times(recording), noise), problem, path)
     if len(listed) > 1:
         names = "; ".join(f"{one.problem or ''} {one.device_name or ''}".strip() for one in listed)
         raise CurvescopeError(
@@ -101,7 +106,7 @@ def _curve_of(
     return listed[0], None
 
 
-def _timed(recording: Recording) -> pd.DataFrame:
+def _read_times(recording: Recording) -> pd.DataFrame:
     """The timed steps of known sizes."""
     steps = recording.frame("steps")
     timed = steps[~steps["profiled"].astype(bool) & steps["batch"].notna()]

@@ -103,7 +103,7 @@ def describe_column(written: str) -> Column:
             return Column(name, "time", ns=_NS_PER[timed["unit"]], of_samples=of_samples, rank=rank)
         if flop := _FLOP_RATE.fullmatch(text):
             return Column(name, "flops", flops=_FLOPS[flop["unit"]], rank=rank + 10)
-        if (what := _rated(text)) is not None:
+        if (what := _find_rate(text)) is not None:
             each = _EACH.search(bare) is not None or text.endswith(("/user", "/req", "/request"))
             of_samples = what not in _OF_STEPS and not each
             return Column(name, "rate", of_samples=of_samples, rank=rank + 5 + each)
@@ -160,20 +160,20 @@ def _without_unit(name: str) -> tuple[str, str | None]:
     """A heading and its unit: in brackets, or as its last word."""
     if match := re.fullmatch(r"(.*?)\s*[(\[]\s*([^)\]]+?)\s*[)\]](.*)", name):
         unit = match[2].strip()
-        if _TIME.fullmatch(unit) or _rated(unit) is not None or _FLOP_RATE.fullmatch(unit):
+        if _TIME.fullmatch(unit) or _find_rate(unit) is not None or _FLOP_RATE.fullmatch(unit):
             return f"{match[1]} {match[3]}".strip(), unit
         return f"{match[1]} {match[3]}".strip(" _"), unit
     parts = re.split(r"[\s_]+", name)
     for count in (3, 2, 1):
         last = " ".join(parts[-count:])
         if len(parts) >= count and (
-            _TIME.fullmatch(last) or _rated(last) is not None or _FLOP_RATE.fullmatch(last)
+            _TIME.fullmatch(last) or _find_rate(last) is not None or _FLOP_RATE.fullmatch(last)
         ):
             return " ".join(parts[:-count]), last
     return name, None
 
 
-def _rated(text: str) -> str | None:
+def _find_rate(text: str) -> str | None:
     """What passes in a second, of a unit like `img/s`; None for other text."""
     if text in _SHORT_RATES:
         return _SHORT_RATES[text]

@@ -125,7 +125,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         axes.add(_take(table, rows))
     if not rows.ns or not sum(map(len, rows.ns)):
         raise CurvescopeError("has no rows; it needs one line per measured time.")
-    columns, names = _folded(rows)
+    columns, names = _fold_repeats(rows)
     batch = columns["batch"]
     writer.write("steps", columns)
     writer.count_lost("rows_unreadable", rows.left_out)
@@ -148,7 +148,7 @@ def _tables(source: Source) -> Iterator[_Cells]:
         return
     head = next(find_tables(source.text[: 1 << 16].rpartition("\n")[0] or source.text), None)
     if head is not None and head.delimiter in DELIMITED and source.size_bytes > 1 << 16:
-        yield from _streamed(source, head)
+        yield from _stream_cells(source, head)
         return
     text = source.read_all(_MOST_TEXT).decode("utf-8-sig", errors="replace")
     for table in find_tables(text):
@@ -172,7 +172,7 @@ def _cells_of(table: TextTable) -> _Cells:
     return _Cells(columns, cells, table.line, table.delimiter == "|")
 
 
-def _streamed(source: Source, head: TextTable) -> Iterator[_Cells]:
+def _stream_cells(source: Source, head: TextTable) -> Iterator[_Cells]:
     """The rows of a large CSV, some megabytes at a time."""
     names = [str(place) for place in range(len(head.names))]
     columns = tuple(describe_columns(head.names))
@@ -194,6 +194,11 @@ def _streamed(source: Source, head: TextTable) -> Iterator[_Cells]:
             raise CurvescopeError(f"it is not CSV ({error}); export it again.") from error
 
 
+def _place_of(columns: Sequence[Column], *kinds: str) -> int | None:
+    """The place of the first column of one of these kinds; None without one."""
+    return next((place for place, column in enumerate(columns) if column.kind in kinds), None)
+
+
 def _take(cells: _Cells, rows: _Rows) -> str:
     """Add the rows of a table, a curve for each of its columns of times; the axis of its sizes."""
     columns, texts = cells.columns, cells.texts
@@ -207,10 +212,8 @@ def _take(cells: _Cells, rows: _Rows) -> str:
         and _tells_apart(column, _labels(cells, place), numbers[place])
     ]
     sizes = numbers[size].values
-    averaged, spread = (
-        next((place for place, column in enumerate(columns) if column.kind in kinds), None)
-        for kinds in ({"averaged"}, {"spread", "deviation"})
-    )
+    averaged = _place_of(columns, "averaged")
+    spread = _place_of(columns, "spread", "deviation")
     for place in timed:
         ns = _nanoseconds(columns, numbers, place, size)
         missing = numbers[place].missing | numbers[size].missing
@@ -401,7 +404,7 @@ def _labels(cells: _Cells, place: int) -> pa.Array:
     return pc.fill_null(pc.fill_null_forward(nulls), "")
 
 
-def _folded(rows: _Rows) -> tuple[dict[str, pa.Array], list[tuple[str, str]]]:
+def _fold_repeats(rows: _Rows) -> tuple[dict[str, pa.Array], list[tuple[str, str]]]:
     """The rows as columns of `steps`, repeats numbered and folded, and the names of the curves."""
     sizes, ns = np.concatenate(rows.sizes), np.concatenate(rows.ns)
     curves = np.concatenate(rows.curves)

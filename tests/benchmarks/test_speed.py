@@ -11,12 +11,12 @@ def test_what_a_script_prints_is_shown_with_its_exit_code(load, tmp_path, monkey
     (tmp_path / "script.py").write_text("print('2 s, ratio 3')\nraise SystemExit(3)")
     monkeypatch.setattr(speed, "HERE", tmp_path)
     benchmark = speed.Benchmark("x", "Title of it", "script.py", 1, "They draw better.")
-    lines = speed.described(benchmark, speed.run(benchmark))
+    lines = speed.describe_benchmark(benchmark, speed.run(benchmark))
     assert lines[0] == "## Title of it"
     assert "It failed with exit code 3; its output follows." in lines
     assert "2 s, ratio 3" in lines
     assert "What peers do better: They draw better." in lines
-    assert "Not measured yet." in speed.described(benchmark, None)
+    assert "Not measured yet." in speed.describe_benchmark(benchmark, None)
 
 
 def test_what_was_run_stays_when_it_is_interrupted(load, tmp_path, monkeypatch, capsys):

@@ -95,6 +95,12 @@ class Recorded:
     waiting: Waiting | None = None  # where disturbances prevail
     pace: Pace | None = None
     gpus: int = 1  # number of GPUs that worked
+    processes: int | None = None  # of a sweep, in which timed steps ran
+
+    @property
+    def in_one_process(self) -> bool:
+        """Whether one process made all rounds, or all but one."""
+        return self.processes in (1, 2)
 
 
 @dataclass(frozen=True)

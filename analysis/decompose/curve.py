@@ -39,6 +39,7 @@ from .statistics import (
     ALL_STEPS,
     FASTER_HALF,
     LEVEL,
+    MATERIAL,
     STATISTICS,
     Estimate,
     Floats,
@@ -118,6 +119,7 @@ class Curve:
     unit: str = STEP  # what the times are of, see `Recording.unit`
     # neighbouring conditions between which a sweep found a jump, see `profiling.measure.probing`
     jumps: tuple[tuple[Condition, Condition], ...] = ()
+    least: float = MATERIAL  # share of a step; a smaller deviation is no anomaly
     # the same points of the rounds that all share, which functionals are of; empty if all are
     of_shared_rounds: tuple[Point, ...] = ()
 

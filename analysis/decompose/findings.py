@@ -2,8 +2,8 @@
 
 Tested are the excess over proportional cost of every adjacent pair of batch sizes, and the bend
 away from fixed plus proportional cost of every inner one, as one family (Holm). Anomalies are a
-positive excess and a bend in either direction of 2 % of the step time or more; a negative excess is
-the amortised fixed cost of a step.
+positive excess and a bend in either direction of 2 % of the step time or more, or of 5 % where one
+process made the rounds on a CPU; a negative excess is the amortised fixed cost of a step.
 
 A size that a larger one overtakes is out of line by itself. It is tested against the line between
 its neighbours, and no other size is judged by it.
@@ -33,7 +33,7 @@ from .functionals import (
     neighbours,
 )
 from .overtaken import find_outliers, find_slow
-from .statistics import LEVEL, MATERIAL, Estimate, holm
+from .statistics import LEVEL, Estimate, holm
 
 
 class FindingVerdict(Word):
@@ -41,7 +41,7 @@ class FindingVerdict(Word):
 
     ANOMALY = "anomaly"
     FIXED_COST = "fixed cost"  # significant, and as an amortised fixed cost gives it
-    SMALL = "real but under 2 %"
+    SMALL = "real but small"  # see `Curve.least`
     # its own interval excludes 0, but Holm's correction takes it back
     NOT_SIGNIFICANT = "not significant"
     NOISE = "noise"
@@ -207,12 +207,12 @@ def _is_of_jump(test: Functional, before: Condition, after: Condition) -> bool:
 
 
 def find_falls(curve: Curve) -> list[tuple[Condition, Condition]]:
-    """The places that a sweep looked for where the larger size takes less time, by 2 % or more."""
+    """The places that a sweep looked for where the larger size takes materially less time."""
     falls = []
     for before, after in curve.jumps:
         rise = Functional("rise", before, after, ((before, -1.0), (after, 1.0)))
         difference = curve.paces.evaluate(rise)
-        material = difference.value <= -MATERIAL * curve.at(before).time_ms.value
+        material = difference.value <= -curve.least * curve.at(before).time_ms.value
         if material and difference.p < LEVEL / len(curve.jumps):
             falls.append((before, after))
     return falls
@@ -220,7 +220,7 @@ def find_falls(curve: Curve) -> list[tuple[Condition, Condition]]:
 
 def list_open_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Condition, Condition]]:
     """The places that a sweep looked for where its rounds are too few to tell: a deviation from the
-    straight line of 2 % of the step or more is neither shown nor ruled out.
+    straight line that counts is neither shown nor ruled out.
     """
     decided = {*find_jumps(curve, findings), *find_falls(curve)}
     left = []
@@ -234,9 +234,9 @@ def list_open_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Con
 
 
 def _may_be_jump(curve: Curve, finding: Finding) -> bool:
-    """Whether a deviation is open, and its interval reaches 2 % of the step, upwards."""
+    """Whether a deviation is open, and its interval reaches what counts, upwards."""
     size_ms = curve.at(finding.tested.last).time_ms.value
-    return finding.verdict in _OPEN and finding.tested_value.high >= MATERIAL * size_ms
+    return finding.verdict in _OPEN and finding.tested_value.high >= curve.least * size_ms
 
 
 def _verdict(
@@ -250,7 +250,7 @@ def _verdict(
             return FindingVerdict.FIXED_COST
         return (
             FindingVerdict.ANOMALY
-            if abs(value.value) >= MATERIAL * size_ms
+            if abs(value.value) >= curve.least * size_ms
             else FindingVerdict.SMALL
         )
     if tested.kind == BEND:
@@ -267,8 +267,7 @@ def judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:
 
 
 def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
-    """The fixed cost at the smallest pair of batch sizes where it is significant and at least 2 %
-    of T(b).
+    """The fixed cost at the smallest pair of batch sizes where it is significant and counts.
 
     All adjacent pairs form one family (Holm). Pairs without profiled steps cannot be split; an
     overtaken size is in none.
@@ -280,7 +279,7 @@ def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
     for functional, value, p in zip(
         fixed_costs, values, holm([value.p for value in values]), strict=True
     ):
-        material = value.value >= MATERIAL * curve.at(functional.at).time_ms.value
+        material = value.value >= curve.least * curve.at(functional.at).time_ms.value
         if p < LEVEL and material and set(functional.conditions) <= set(profiled):
             return functional
     return None

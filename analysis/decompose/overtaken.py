@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -9,9 +10,9 @@ from statistics import fmean
 
 from .curve import UNKNOWN, Curve, Point
 from .functionals import Condition, Functional, outlier
-from .statistics import MATERIAL
 
 _LEAST_STEPS = 2  # of a probed size, to be told of
+_FENCE = 1.5  # interquartile ranges
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,11 @@ class Overtaken:
 def find_overtaken(
     curve: Curve, probes: Mapping[int, Sequence[float]] | None = None
 ) -> list[Overtaken]:
-    """Sizes that take 2 % longer than a larger one, by intervals that lie apart, each with the next
-    such larger size.
+    """Sizes that take materially longer than a larger one, by intervals that lie apart, each with
+    the next such larger size.
 
-    `probes` has the times of steps of further sizes, ms: of two or more, each must be so fast.
+    `probes` has the times of steps of further sizes, ms, of few visits: of two or more steps, each
+    must be faster than any usual step of the smaller size.
     """
     sizes = [point for point in curve.points if point.condition != UNKNOWN]
     larger = {int(point.condition): point.time_ms for point in sizes}
@@ -44,11 +46,17 @@ def find_overtaken(
             Overtaken(small, size, time_ms)
             for size, (time_ms, high_ms) in sorted(highest.items())
             if size > small.condition
-            and high_ms < small.time_ms.low
-            and time_ms <= (1 - MATERIAL) * small.time_ms.value
+            and high_ms < (small.time_ms.low if size in larger else _fastest_usual_ms(small))
+            and time_ms <= (1 - curve.least) * small.time_ms.value
         )
         found += islice(faster, 1)
     return found
+
+
+def _fastest_usual_ms(point: Point) -> float:
+    """The lower fence of a size's steps (Tukey, Exploratory Data Analysis, 1977)."""
+    spread = math.inf if point.spread is None else point.spread
+    return min(point.time_ms.low, (1 - _FENCE * spread) * point.time_ms.value)
 
 
 def find_slow(curve: Curve) -> set[Condition]:

@@ -3,7 +3,8 @@
 The noise of a step is the noise of all its parts: a copy of 50 ms is sure while the step is known
 to 100 ms. Counts of work, from the shapes of operators, need no test. Times are tested: few rows
 first, the layers, at all batch sizes one family (Holm) at the level of 1 %, then what is inside a
-layer that is sure. A part is worth a word from 2 % of the step on.
+layer that is sure. Counted work is worth a word from 2 % of the step on, a tested time from where a
+deviation of the step is.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def _material(
 ) -> Iterator[CertainPart]:
     """The part, if it is worth a word."""
     step_share = value.value / curve.at(functional.last).time_ms.value
-    if step_share >= MATERIAL:
+    if step_share >= (MATERIAL if from_shapes else curve.least):
         yield CertainPart(
             functional, share.label, share.line, value, step_share, from_shapes, p_adjusted
         )

@@ -94,6 +94,7 @@ def read(
         waiting=waiting_of(chosen.steps) if disturbed is not None and disturbed.prevail else None,
         pace=pace_of(chosen.steps),
         gpus=len(gpus_of(recording)),
+        processes=recording.meta.get("processes"),
     )
 
 

@@ -61,8 +61,8 @@ def list_caveats(diagnosis: Diagnosis) -> list[str]:
     meta = {} if diagnosis.recording is None else diagnosis.recording.meta
     notes = [] if recorded.served is None else list(_describe_served(recorded.served))
     notes += _describe_disturbances(recorded)
-    few = {1: ONE_PROCESS, 2: TWO_PROCESSES}.get(meta.get("processes", 0))
-    notes += [few] if few else []
+    if recorded.in_one_process:
+        notes.append(ONE_PROCESS if recorded.processes == 1 else TWO_PROCESSES)
     if recorded.pace is not None:
         notes.append(recorded.pace.sentence)
     said = leading(recorded.slow)  # by the headline

@@ -199,7 +199,7 @@ def _verdict(finding: Finding, quantity: Quantity) -> Text:
     if finding.verdict == FindingVerdict.FIXED_COST:
         return Text(f"{finding.shape} (fixed cost amortised)")
     text = {
-        FindingVerdict.SMALL: f"{finding.shape}, below 2 % of the step",
+        FindingVerdict.SMALL: f"{finding.shape}, too small to count",
         FindingVerdict.NOT_SIGNIFICANT: "not significant after Holm correction",
         FindingVerdict.UNKNOWN: "unknown: no interval",
     }.get(finding.verdict, finding.verdict)

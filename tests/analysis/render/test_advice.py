@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from curvescope.analysis.decompose.overtaken import find_overtaken
-from curvescope.analysis.decompose.statistics import Estimate
+from curvescope.analysis.decompose.statistics import MATERIAL, Estimate
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.diagnosis.remedies import throughput_of
 from curvescope.analysis.render.answers import how_to_test
@@ -23,11 +23,12 @@ from ..diagnosis.test_found_late import FOUND_LATE
 
 def curve_of(times_ms):
     points = tuple(
-        SimpleNamespace(condition=batch, time_ms=Estimate(ms, ms, ms, 0.0))
+        SimpleNamespace(condition=batch, time_ms=Estimate(ms, ms, ms, 0.0), spread=0.0)
         for batch, ms in times_ms.items()
     )
     return SimpleNamespace(
         unit=STEP,
+        least=MATERIAL,
         points=points,
         at=lambda batch: next(one for one in points if one.condition == batch),
     )
@@ -87,6 +88,17 @@ def test_a_probed_size_is_padded_to_where_each_of_its_steps_is_faster():
     assert [one.size for one in find_overtaken(curve, once)] == [32]
     slow = {24: [29.0, 51.0, 29.0]}
     assert [one.size for one in find_overtaken(curve, slow)] == [32]
+
+
+def test_a_probe_of_one_fast_moment_overtakes_nothing():
+    """On a machine whose speed varies, a visit of 26 fell into a fast moment."""
+    curve = curve_of({16: 54.5, 24: 83.5, 32: 120.9})
+    curve.points[1].time_ms = Estimate(83.5, 82.6, 95.0, 0.0)
+    curve.points[1].spread = 0.15
+    probes = {26: [82.1, 80.8]}
+    assert find_overtaken(curve, probes) == []
+    curve.points[1].spread = 0.002
+    assert [one.size for one in find_overtaken(curve, probes)] == [26]
 
 
 def finding(verdict, low, high, kind="bend", at=8):

@@ -219,7 +219,8 @@ def remedy(remedy: Remedy, axis: Axis) -> str:
     at = f"at {axis.name} {remedy.batch}"
     gains = []
     if remedy.term_gain is not None:
-        gains.append(f"-{_percent(remedy.term_gain.value)} of {remedy.where} {at}")
+        what = "it" if remedy.where in remedy.what else remedy.where
+        gains.append(f"-{_percent(remedy.term_gain.value)} of {what} {at}")
     if remedy.step_gain is not None:
         gains.append(f"-{_percent(remedy.step_gain.value)} of the step{'' if gains else f' {at}'}")
     results = (

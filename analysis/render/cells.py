@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from .names import fit
 
+_NUMBERED = re.compile(r"^(idle in )?(\*|\d[\d,-]*)(?=[ ,:])(?! \()")
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
@@ -46,7 +48,14 @@ def fitting(text: str, width: int) -> str:
     if len(cause) > width // 2:
         cause = cause.partition(", ")[0]
     short = f"{fit(where, max(width - cell_len(cause) - 2, width // 2))}{colon}{cause}"
-    return cut(short, width)
+    # A path of numbers, e.g. `0-3`, says nothing without the class that was left out.
+    named = _NUMBERED.sub(_add_layer, short)
+    return cut(named if cell_len(named) <= width else short, width)
+
+
+def _add_layer(path: re.Match[str]) -> str:
+    numbers = path[2]
+    return f"{path[1] or ''}layer{'' if numbers.isdigit() else 's'} {numbers}"
 
 
 def wrap_words(text: str, width: int) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...base.numbers import number
 from ...profiling.recording.probes import times_of_probes
 from ..decompose.curve import UNKNOWN
-from ..decompose.functionals import Condition, outlier
+from ..decompose.functionals import Condition, Functional, outlier
 from ..decompose.overtaken import find_overtaken
 from ..decompose.slow_steps import SlowSteps, leading
 from ..decompose.statistics import MATERIAL, Estimate
@@ -181,11 +181,16 @@ def _slow_sizes(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
 
 
 def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[float, Found]:
-    """Anomalies of one cause as one finding: at the size that is slow beside its neighbours."""
+    """Anomalies of one cause as one finding: at the size that is slow beside its neighbours.
+
+    No place is named that makes less than what counts: the deviation is spread over the step.
+    """
     curve = diagnosis.curve
     lead, *others = sorted(together, key=lambda one: one.value.value >= 0)
     size, amount_ms = _where_slow(lead, diagnosis)
     share = abs(amount_ms) / curve.at(size).time_ms.value
+    if share < curve.least and _sure(lead) in (MEASURED, UNTESTED):
+        return _describe_deviation(lead.functional, lead.value.value, diagnosis)
     worth = [(size, percent(share))]
     if (at_largest := _gain_at_largest(lead, diagnosis)) is not None:
         worth.append((curve.conditions[-1], percent(at_largest)))
@@ -300,7 +305,6 @@ def _time_of(label: str, size: Condition, answer: Explanation, terms: Terms | No
 
 def _without_answer(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     """Anomalies that no profiled step explains, and a difference that nothing tests."""
-    curve, axis = diagnosis.curve, diagnosis.axis
     if (difference := diagnosis.difference) is not None:
         before, after = difference.times_ms
         label = f", most in {difference.label}" if difference.label else ""
@@ -314,19 +318,23 @@ def _without_answer(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
             ),
         )
     for finding in () if diagnosis.explanations else diagnosis.anomalies:
-        tested, value = finding.tested, finding.tested_value.value
-        place = locate_anomaly(tested, value)
-        share = abs(value * place.scale) / curve.at(place.size).time_ms.value
-        yield (
-            share,
-            Found(
-                what=deviation(tested, value, curve, axis).removeprefix(f"{axis.name} "),
-                worth=((place.size, percent(share)),),
-                sure=MEASURED,
-                at=place.size,
-                is_slow_size=True,
-            ),
-        )
+        yield _describe_deviation(finding.tested, finding.tested_value.value, diagnosis)
+
+
+def _describe_deviation(
+    functional: Functional, value: float, diagnosis: Diagnosis
+) -> tuple[float, Found]:
+    """A deviation of the whole step, and its share of the step at its size."""
+    curve, axis = diagnosis.curve, diagnosis.axis
+    place = locate_anomaly(functional, value)
+    share = abs(value * place.scale) / curve.at(place.size).time_ms.value
+    return share, Found(
+        what=deviation(functional, value, curve, axis).removeprefix(f"{axis.name} "),
+        worth=((place.size, percent(share)),),
+        sure=MEASURED,
+        at=place.size,
+        is_slow_size=True,
+    )
 
 
 def _find_padding(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:

@@ -22,13 +22,15 @@ from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import KERNEL, STEP, Recording, is_modelled
 from ..decompose.curve import UNKNOWN, Curve, Point
 from ..decompose.findings import UNDECIDED
+from ..decompose.functionals import Condition
 from ..decompose.input_time import WAITING_FOR_INPUT
 from ..decompose.slow_steps import leading
-from ..decompose.terms import IDLE, KERNELS, Key, work_label
+from ..decompose.terms import IDLE, KERNELS, Key, Terms, work_label
 from ..diagnosis.remedies import Throughput, throughput_of
 from ..diagnosis.result import Diagnosis
 from ..diagnosis.suggested import Advice
 from . import answers
+from .answer_words import advice
 from .cells import at_left, at_right, bar, both_sides, columns, cut, fitting, set_title, wrap_words
 from .deviations import cost_line, is_known, off_by
 from .facts import facts_of
@@ -42,11 +44,13 @@ _LEAST_WIDTH, _MOST_WIDTH = 60, 120
 _MOST_FOUND, _LEAST_FOUND = 5, 3
 _LEAST_SIZES = 6  # lines of the curve, where there are more
 _GROUPS = 4
+_LEAST_SHARE = 0.005  # of a group, which would be printed as 0 %
 _MOST_BAR = 40
 _OFF_HEAD = "off neighbours, ms"
 _OFF = 14  # cells of a deviation with its error
 _MISSED = 0.2  # share of a time, from which a line that misses it says nothing of the curve
 _NAMED = 3  # slow sizes in the verdict
+_NEARLY = 0.995  # of the most samples a second, which would be printed as 100 %
 _NUMBERS = re.compile(r"[\W_]*\d+")
 
 
@@ -70,10 +74,10 @@ class Page:
         """The lines, no wider than the width but for commands, which are copied whole."""
         width = min(max(width, _LEAST_WIDTH), _MOST_WIDTH)
         head = [*self._head(width), *self._care(width)]
-        time, following = self._time(width), self._next(width)
+        time, doing, following = self._time(width), self._do(width), self._next(width)
         most_found = min(len(self.found), _MOST_FOUND)
         sizes = len(self.diagnosis.curve.points)
-        rest = len(head) + len(time) + len(following)
+        rest = len(head) + len(time) + len(doing) + len(following)
         extra = bool(cost_line(self.diagnosis.curve)) + 1  # below and above the curve
         found_lines = most_found + 1 if self.found else 1
 
@@ -86,7 +90,7 @@ class Page:
             else:
                 sizes -= 1
         found_lines -= min(max(over(), 0), max(found_lines - _LEAST_FOUND - 1, 0))
-        found = self._list_found(width, found_lines - 1)
+        found = self._list_found(width, found_lines - 1) + doing
         blocks = [head, self._curve(width, sizes, found_lines - 1), time, found, following]
         blocks = [block for block in blocks if block]
         gaps = max(height - sum(map(len, blocks)), 0)
@@ -207,7 +211,8 @@ class Page:
         throughput, most = self._throughput(), f"most {self.diagnosis.axis.unit}/s"
         if throughput is None or throughput.batch == throughput.best:
             return most
-        return f"{percent(throughput.per_s / throughput.best_per_s)} of the {most}"
+        share = throughput.per_s / throughput.best_per_s
+        return f"nearly the {most}" if share >= _NEARLY else f"{percent(share)} of the {most}"
 
     def _throughput(self) -> Throughput | None:
         has_samples = self.diagnosis.axis.name == "batch" and self._has_rates()
@@ -291,7 +296,8 @@ class Page:
         half = (off.high - off.low) / 2
         has_interval = math.isfinite(half)
         digits = _decimals(half if has_interval else abs(off.value))
-        error = f" ± {half:.{digits}f}" if has_interval else ""
+        shown = f"{half:.{digits}f}" if half >= 10.0**-digits / 2 else _half(half, digits)
+        error = f" ± {shown}" if has_interval else ""
         is_sure = has_interval and not off.low <= 0 <= off.high
         text = f"{off.value:+.{digits}f}{error}"
         return Text(at_right(text, _OFF), "" if is_sure else "dim").append(numbers, "bold")
@@ -333,23 +339,44 @@ class Page:
         return [Text(cut(said, width))]
 
     def _time(self, width: int) -> list[Text]:
-        """The four largest groups of the time of a step, of the largest size that was profiled."""
-        terms, classes = self.diagnosis.terms, self.diagnosis.recorded.layer_classes
+        """Where the time of a step goes: at the first slow size, and at the largest."""
+        terms = self.diagnosis.terms
         if terms is None or not len(terms.values_ms):
             return []
+        slow = next((found.at for found in self.found if found.is_slow_size), None)
+        sizes = [size for size in terms.conditions[:-1] if size == slow] + [terms.conditions[-1]]
+        lines = [self._time_at(size, terms, width) for size in sizes]
+        return [line for line in lines if line is not None]
+
+    def _do(self, width: int) -> list[Text]:
+        """What removes the first cause that has a measured remedy, and what it gains."""
+        for index, found in enumerate(self.found[:_LEAST_FOUND], 1):
+            for answer in found.answers[:1]:
+                if answer.remedy is not None:
+                    title, said = f"DO {index}  ", advice(answer)
+                    return [set_title(title, cut(said.rstrip("."), width - len(title)))]
+        return []
+
+    def _time_at(self, size: Condition, terms: Terms, width: int) -> Text | None:
+        """The four largest groups of the time of a step, and their shares, from 0.5 % on."""
         groups: dict[str, float] = {}
-        for key, time_ms in zip(terms.keys, terms.values_ms[-1].tolist(), strict=True):
-            name = _group(key, classes.get)
+        times_ms = terms.values_ms[terms.conditions.index(size)].tolist()
+        for key, time_ms in zip(terms.keys, times_ms, strict=True):
+            name = _group(key, self.diagnosis.recorded.layer_classes.get)
             groups[name] = groups.get(name, 0.0) + time_ms
         whole = sum(groups.values())
         if whole <= 0:
-            return []
+            return None
         largest = sorted(groups, key=groups.__getitem__, reverse=True)[:_GROUPS]
-        shares = [f"{name} {100 * groups[name] / whole:.0f} %" for name in largest]
-        title = f"TIME at {terms.conditions[-1]}  "
+        shares = [
+            f"{name} {100 * groups[name] / whole:.0f} %"
+            for name in largest
+            if groups[name] >= _LEAST_SHARE * whole
+        ]
+        title = f"TIME at {size:<{len(str(terms.conditions[-1]))}}  "
         while len(shares) > 1 and cell_len(title + ", ".join(shares)) > width:
             shares.pop()
-        return [set_title(title, cut(", ".join(shares), width - len(title)))]
+        return set_title(title, cut(", ".join(shares), width - len(title)))
 
     def _list_found(self, width: int, most: int) -> list[Text]:
         """A line for each finding: what, its worth in the step at its size and at the largest, and
@@ -459,7 +486,15 @@ def _time(point: Point) -> str:
         return number(time.value)
     if not is_known(time.low, time.high):
         return f"{number(time.value)} unstable"
-    return f"{number(time.value)} ± {number((time.high - time.low) / 2, 2):<4}"
+    value = number(time.value)
+    decimals = len(value.partition(".")[2])
+    return f"{value} ± {_half((time.high - time.low) / 2, decimals):<4}"
+
+
+def _half(half: float, decimals: int) -> str:
+    """Half an interval beside a number of some decimals; none is 0, nor finer than the number."""
+    least = 10.0**-decimals
+    return number(half, 2) if half >= least / 2 else f"<{least:.{decimals}f}"
 
 
 def _decimals(value: float) -> int:

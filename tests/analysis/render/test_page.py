@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.slow_steps import SlowSteps
 from curvescope.analysis.diagnosis.explain import diagnose, explain
+from curvescope.analysis.render.cells import fitting
 from curvescope.analysis.render.found import SURE, find_all
 from curvescope.analysis.render.page import LINES, Page
 from curvescope.profiling.recording.store import open_recording
@@ -49,7 +50,7 @@ def test_the_answer_fits_a_terminal_and_has_all_its_parts(path, width, diagnosis
     assert len(commands) == 3
     assert all(cell_len(line) <= width for line in lines if line not in commands)
     heads = [line.split()[0].strip(",") for line in lines if re.match(r"[A-Z]{4,}\b", line)]
-    assert heads == ["TIME", "FOUND", "NEXT"]
+    assert list(dict.fromkeys(heads)) == ["TIME", "FOUND", "NEXT"]
     said = "\n".join(line for line in lines if line not in commands)
     assert not OWN_WORDS.search(said), OWN_WORDS.search(said)
 
@@ -67,12 +68,57 @@ def test_the_page_of_the_example(diagnosis_of):
     assert found.startswith("1  fc6 (Linear) forward at 8: slow library call ")
     assert found.split()[-5:] == ["2.3", "%", "at", "8", "confirmed"]
     assert "at batch 1 89 % is fixed, at 32 20 %." in "\n".join(lines)
+    slow, largest = (line for line in lines if line.startswith("TIME"))
+    assert slow.startswith("TIME at 8   conv backward 25 %, linear backward 24 %")
+    assert largest.startswith("TIME at 32  conv backward 41 %")
+    do = "DO 1  Run fc6 (Linear) forward through oneDNN: -15 % of it at batch 16"
+    assert lines[lines.index(do) - 1].startswith("4  keep freed memory")
+
+
+def test_no_place_is_named_that_makes_less_than_what_counts(diagnosis_of):
+    """The deviation of the whole step is told in its place, where nothing is confirmed."""
+    diagnosis = diagnosis_of(ROOT / "tests/data/h100/found-late")
+    strict = replace(diagnosis, curve=replace(diagnosis.curve, least=0.3))
+    before, after = (
+        [found.what for found in find_all(asked) if " than the line " in found.what]
+        for asked in (diagnosis, strict)
+    )
+    assert "64 takes 61.44 ms" in " ".join(after)
+    assert "64 takes 61.44 ms" not in " ".join(before)
+
+
+def test_an_interval_is_as_fine_as_its_number_at_most():
+    """Equal times, as of a modelled clock, have an interval of 0, which no measurement has."""
+    steps = timed_steps(
+        lambda batch: 2.0 + batch, np.random.default_rng(0), noise=0, drift=0, spikes=0
+    )
+    lines = Page(diagnose(Recorded(steps))).text(80).splitlines()
+    (eight,) = (line for line in lines if line.startswith("    8 "))
+    assert " 10.00 ± <0.01 " in eight
+    assert "± 0" not in "".join(lines).replace("± 0.", "")
+
+
+def test_a_path_of_numbers_is_called_a_layer_where_its_class_has_no_room():
+    assert fitting("0-3 (Linear, 4 times), 0.137 ms of every step", 36) == (
+        "layers 0-3, 0.137 ms of every step"
+    )
+    assert fitting("idle in 4 (Small) at 64: launch- or host-bound", 44) == (
+        "idle in layer 4 at 64: launch- or host-bound"
+    )
+    whole = "0 (Rows) forward at 64: waves"
+    assert fitting(whole, 40) == whole
+    assert fitting("fc6 (Linear) forward at 8: slow library call", 36) == (
+        "fc6 forward at 8: slow library call"
+    )
 
 
 def test_a_size_with_nearly_the_most_samples_is_not_said_to_have_the_most():
     steps = timed_steps(lambda batch: 0.2 + batch, np.random.default_rng(0), noise=0.001)
     page = Page(diagnose(Recorded(steps)))
     assert page.text(80).splitlines()[0].endswith("Take batch 4: 96 % of the most samples/s")
+    steps = timed_steps(lambda batch: batch, np.random.default_rng(0), noise=0.001)
+    page = Page(diagnose(Recorded(steps)))
+    assert page.text(80).splitlines()[0].endswith("Take batch 1: nearly the most samples/s")
 
 
 def test_names_have_the_room_of_a_wide_terminal(diagnosis_of):

@@ -167,17 +167,20 @@ def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
         yield part.step_share, found
 
 
-def _slow_sizes(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
+def _slow_sizes(diagnosis: Diagnosis) -> list[tuple[float, Found]]:
     """The anomalies, those of one cause in one place together, with their share of a step."""
     places: dict[tuple[str | None, str | None], list[Explanation]] = {}
     for explanation in diagnosis.explanations:
         places.setdefault((explanation.where, explanation.cause), []).append(explanation)
+    listed = []
     for (where, _), together in places.items():
         if where is None:
-            for explanation in together:
-                yield _slow_size((explanation,), diagnosis)
+            listed += [_slow_size((explanation,), diagnosis) for explanation in together]
         else:
-            yield _slow_size(together, diagnosis)
+            listed.append(_slow_size(together, diagnosis))
+    named = {found.at for _, found in listed if found.answers}
+    # A deviation of the whole step says nothing more of a size whose place is named.
+    return [(share, found) for share, found in listed if found.answers or found.at not in named]
 
 
 def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[float, Found]:

@@ -84,7 +84,7 @@ def test_no_place_is_named_that_makes_less_than_what_counts(diagnosis_of):
         for asked in (diagnosis, strict)
     )
     assert "64 takes 61.44 ms" in " ".join(after)
-    assert "64 takes 61.44 ms" not in " ".join(before)
+    assert before == []  # of 8 samples, too: the profiler hides its place, which is said
 
 
 def test_an_interval_is_as_fine_as_its_number_at_most():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -71,9 +71,9 @@ def split_anomalies(
     curve, terms = estimates
     if terms is None or curve.unit != STEP:
         return Splits()
-    sizes = {size for finding in findings for size in finding.tested.conditions}
-    batches = sorted(sizes & set(terms.conditions))
-    examined = examine(batches, recorded) if batches else None
+    fixed = find_fixed_cost(curve, terms.conditions)
+    functionals = [finding.tested for finding in findings] + ([] if fixed is None else [fixed])
+    gathered = _Gathered(functionals, estimates, recorded)
     tested: dict[Functional, tuple[Case, ...]] = {}
     anomalies = []
     for finding in findings:
@@ -81,38 +81,51 @@ def split_anomalies(
         # Nothing that a model predicts is certain beside its anomalies.
         if not terms.covers(functional) or (curve.statistic == MODELLED and not is_anomaly):
             continue
-        tested[functional] = split_terms(functional, estimates, recorded, examined)
+        tested[functional] = split_terms(functional, estimates, gathered)
         if is_anomaly:
             value = curve.judging(functional).evaluate(functional)
             anomalies.append(Split(functional, value, tested[functional]))
     listed = _fold(anomalies)
-    fixed = find_fixed_cost(curve, terms.conditions)
     if fixed is not None:
-        cases = split_terms(fixed, estimates, recorded, examined)
+        cases = split_terms(fixed, estimates, gathered)
         listed.append(Split(fixed, curve.judging(fixed).evaluate(fixed), cases))
     return Splits(tuple(listed), tested)
 
 
+class _Gathered:
+    """What causes examine of a recording in the rounds of some terms, once for all functionals that
+    are split into these.
+    """
+
+    def __init__(
+        self, functionals: Iterable[Functional], estimates: Estimates, recorded: Recorded
+    ) -> None:
+        """Prepare for functionals."""
+        self._estimates, self._recorded = estimates, recorded
+        self._sizes = {size for functional in functionals for size in functional.conditions}
+        self._known: dict[int, tuple[Recorded, Examined]] = {}
+
+    def behind(self, terms: Terms) -> tuple[Recorded, Examined]:
+        """The recording in the rounds of these terms, and what is examined of it."""
+        if id(terms) not in self._known:
+            own = self._recorded
+            if terms is not self._estimates.terms:
+                own = _take_rounds(own, self._estimates, terms)
+            self._known[id(terms)] = own, examine(sorted(self._sizes & {*terms.conditions}), own)
+        return self._known[id(terms)]
+
+
 def split_terms(
-    functional: Functional,
-    estimates: Estimates,
-    recorded: Recorded,
-    examined: Examined | None = None,
+    functional: Functional, estimates: Estimates, gathered: _Gathered
 ) -> tuple[Case, ...]:
     """The terms of a functional, the largest first, with what is recorded of them.
-
-    `examined` is of this recording and of at least the functional's batch sizes; it is made here if
-    it is not given.
 
     Raises:
         CurvescopeError: a batch size of the functional has no profiled step.
     """
     curve, terms = estimates
     assert terms is not None
-    behind = _terms_behind(functional, terms)
-    if behind is not terms:
-        recorded, examined = _take_rounds(recorded, estimates, behind), None
-    examined = examined or examine(functional.conditions, recorded)
+    recorded, examined = gathered.behind(_terms_behind(functional, terms))
     kernels = main_kernels(recorded.kernel_times, functional.conditions)
     cases = []
     for share in terms.decompose(functional, curve.judging(functional)):
@@ -260,7 +273,7 @@ def explain_functional(
         CurvescopeError: a batch size of the functional has no profiled step.
     """
     value = estimates.curve.judging(functional).evaluate(functional)
-    cases = split_terms(functional, estimates, recorded)
+    cases = split_terms(functional, estimates, _Gathered([functional], estimates, recorded))
     anomaly = _weigh_split(Split(functional, value, cases))
     judged = judge([anomaly], recorded.measured)
     causes = attribute(anomaly, judged, waits_for_time=recorded.waits_for_time)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ...base.errors import CurvescopeError
 from ...profiling.recording.store import STEP
@@ -81,15 +81,19 @@ def split_anomalies(
         # Nothing that a model predicts is certain beside its anomalies.
         if not terms.covers(functional) or (curve.statistic == MODELLED and not is_anomaly):
             continue
-        tested[functional] = split_terms(functional, estimates, gathered)
+        tested[functional] = split_terms(functional, estimates, recorded, gathered)
         if is_anomaly:
             value = curve.judging(functional).evaluate(functional)
             anomalies.append(Split(functional, value, tested[functional]))
     listed = _fold(anomalies)
     if fixed is not None:
-        cases = split_terms(fixed, estimates, gathered)
+        cases = split_terms(fixed, estimates, recorded, gathered)
         listed.append(Split(fixed, curve.judging(fixed).evaluate(fixed), cases))
     return Splits(tuple(listed), tested)
+
+
+# Of a layer and phase, by batch size.
+_Names: TypeAlias = Mapping[tuple[str | None, str | None], Mapping[int, str | None]]
 
 
 class _Gathered:
@@ -103,20 +107,25 @@ class _Gathered:
         """Prepare for functionals."""
         self._estimates, self._recorded = estimates, recorded
         self._sizes = {size for functional in functionals for size in functional.conditions}
-        self._known: dict[int, tuple[Recorded, Examined]] = {}
+        self._known: dict[int, tuple[Examined, _Names]] = {}
 
-    def behind(self, terms: Terms) -> tuple[Recorded, Examined]:
-        """The recording in the rounds of these terms, and what is examined of it."""
+    def behind(self, terms: Terms) -> tuple[Examined, _Names]:
+        """What is examined in the rounds of these terms, and the kernels with the most time."""
         if id(terms) not in self._known:
             own = self._recorded
             if terms is not self._estimates.terms:
                 own = _take_rounds(own, self._estimates, terms)
-            self._known[id(terms)] = own, examine(sorted(self._sizes & {*terms.conditions}), own)
+            sizes = sorted(self._sizes & {*terms.conditions})
+            names = {
+                term: dict(zip(sizes, by_size, strict=True))
+                for term, by_size in main_kernels(own.kernel_times, sizes).items()
+            }
+            self._known[id(terms)] = examine(sizes, own), names
         return self._known[id(terms)]
 
 
 def split_terms(
-    functional: Functional, estimates: Estimates, gathered: _Gathered
+    functional: Functional, estimates: Estimates, recorded: Recorded, gathered: _Gathered
 ) -> tuple[Case, ...]:
     """The terms of a functional, the largest first, with what is recorded of them.
 
@@ -125,8 +134,7 @@ def split_terms(
     """
     curve, terms = estimates
     assert terms is not None
-    recorded, examined = gathered.behind(_terms_behind(functional, terms))
-    kernels = main_kernels(recorded.kernel_times, functional.conditions)
+    examined, kernels = gathered.behind(_terms_behind(functional, terms))
     cases = []
     for share in terms.decompose(functional, curve.judging(functional)):
         uses = find_uses(functional, share.key, examined)
@@ -185,17 +193,14 @@ def _describe(
     uses: TermUses,
     terms: Terms,
     recorded: Recorded,
-    kernels: Mapping[tuple[str | None, str | None], Sequence[str | None]],
+    kernels: _Names,
 ) -> Share:
     """The contribution of a term with its names in the program, and its kernels and their work."""
-    key, functional = share.key, uses.functional
-    named, work = _Kernels(), None
+    key, work, named = share.key, None, _Kernels()
     if key.kind == KERNELS:
         work = _find_work(uses, key, terms)
-        names = kernels.get((key.layer, key.phase))
-        if names is not None:
-            sides = (names[functional.conditions.index(side)] for side in uses.sides)
-            named = _Kernels(*sides)
+        names = kernels.get((key.layer, key.phase), {})
+        named = _Kernels(*map(names.get, uses.sides))
     return Share(
         key,
         share.value,
@@ -203,7 +208,7 @@ def _describe(
         kernel_before=named.before,
         kernel_after=named.after,
         layer_class=recorded.layer_classes.get(key.layer or ""),
-        line=recorded.lines.get(functional.last, {}).get(key),
+        line=recorded.lines.get(uses.functional.last, {}).get(key),
         work=work,
     )
 
@@ -273,7 +278,8 @@ def explain_functional(
         CurvescopeError: a batch size of the functional has no profiled step.
     """
     value = estimates.curve.judging(functional).evaluate(functional)
-    cases = split_terms(functional, estimates, _Gathered([functional], estimates, recorded))
+    gathered = _Gathered([functional], estimates, recorded)
+    cases = split_terms(functional, estimates, recorded, gathered)
     anomaly = _weigh_split(Split(functional, value, cases))
     judged = judge([anomaly], recorded.measured)
     causes = attribute(anomaly, judged, waits_for_time=recorded.waits_for_time)

@@ -10,8 +10,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from curvescope.analysis.diagnosis import explain, suggested
-from curvescope.analysis.render import show_advice
+from curvescope.analysis.render import documents, show_advice
 
 _KEPT: dict[Any, Any] = {}
 _MOST = 12  # results, the latest; one of a sweep has some 20 MB
@@ -22,11 +24,33 @@ def install() -> None:
     explain.read = _kept(explain.read)
     explain.diagnose = _kept(explain.diagnose)
     suggested.advise = show_advice.advise = _kept(suggested.advise)
+    _forget_where_patched()
 
 
 def forget() -> None:
-    """Let the next test have everything made anew: one that looks at how it is made."""
+    """Let all be made anew, where something else than a recording has changed."""
     _KEPT.clear()
+
+
+def _forget_where_patched() -> None:
+    """Keep nothing from before a test changes an attribute, nor from then until it is put back."""
+    change, undo = pytest.MonkeyPatch.setattr, pytest.MonkeyPatch.undo
+    changing = set()
+
+    def forget_and_change(patch: pytest.MonkeyPatch, target: Any, *arguments: Any, **options: Any):
+        if target is not documents:  # which conftest.py changes for every test
+            forget()
+            changing.add(id(patch))
+        change(patch, target, *arguments, **options)
+
+    def undo_and_forget(patch: pytest.MonkeyPatch) -> None:
+        undo(patch)
+        if id(patch) in changing:
+            forget()
+            changing.remove(id(patch))
+
+    pytest.MonkeyPatch.setattr = forget_and_change  # type: ignore[method-assign]
+    pytest.MonkeyPatch.undo = undo_and_forget  # type: ignore[method-assign]
 
 
 def _kept(make: Callable[..., Any]) -> Callable[..., Any]:

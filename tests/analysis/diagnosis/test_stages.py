@@ -12,7 +12,6 @@ from curvescope.analysis.verdicts import outcome
 from curvescope.profiling.recording.experiments import Scope
 from curvescope.profiling.recording.store import open_recording
 
-from ... import explained_once
 from ...shared import EXAMPLE
 
 
@@ -26,7 +25,6 @@ def test_every_experiment_is_decided_once(monkeypatch):
 
     rule = outcome.decide
     monkeypatch.setattr(outcome, "decide", decide)
-    explained_once.forget()
     found = explain(open_recording(EXAMPLE))
     assert len(found.outcomes) > 20
     assert len(decided) == len(found.outcomes)

@@ -191,18 +191,20 @@ class Side:
 
 
 def _integers(column: pd.Series[Any]) -> Ints:
-    return column.to_numpy(np.int64)
+    return np.asarray(column, np.int64)
 
 
 def _numbers(column: pd.Series[Any]) -> Floats:
-    return column.to_numpy(np.float64, na_value=np.nan)
+    return np.asarray(column.to_numpy(np.float64, na_value=np.nan), np.float64)
 
 
 def _mean_by_visit(values: Floats, visit: Ints, visits: int) -> Floats:
     """Means of each visit; NaN of none."""
     counts = np.bincount(visit, minlength=visits)
     sums = np.bincount(visit, values, minlength=visits)
-    return np.divide(sums, counts, out=np.full(visits, np.nan), where=counts > 0)
+    means = np.full(visits, np.nan)
+    np.divide(sums, counts, out=means, where=counts > 0)
+    return means
 
 
 def _median_by_visit(values: Floats, visit: Ints, visits: int) -> Floats:

@@ -138,7 +138,7 @@ OF_HOST := tests/native/test_gpu.py
 .PHONY: virtual
 virtual: export PYTHONDONTWRITEBYTECODE =
 virtual: $(VIRTUAL)/.installed  ## run the CUDA path on a virtual card, without a GPU; sets up torch's CUDA build (5.5 GB)
-	$(VIRTUAL)/bin/python -m pytest -n 2 --dist worksteal tests/virtual_card
+	$(VIRTUAL)/bin/python -m pytest -n 2 --dist worksteal --durations 20 --durations-min 5 tests/virtual_card
 	$(VIRTUAL)/bin/python -m tests.virtual_card.card h100 --virtual-time -- \
 		$(VIRTUAL)/bin/python -m pytest -n 2 --dist worksteal -m gpu $(filter-out $(OF_HOST),$(GPU_TESTS))
 	$(VIRTUAL)/bin/python -m tests.virtual_card.card h100 -- \

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import re
+import sys
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -119,7 +122,7 @@ def _commented(kind: type) -> list[tuple[str, str]]:
     """The fields of a class with what the comments beside them say."""
     if not dataclasses.is_dataclass(kind):
         return []
-    fields = _COMMENTED.findall(inspect.getsource(kind))
+    fields = _COMMENTED.findall(_sources(kind.__module__)[kind.__name__])
     said = [
         (name, " ".join(above.replace("    # ", " ").split()) or beside)
         for above, name, beside in fields
@@ -127,6 +130,18 @@ def _commented(kind: type) -> list[tuple[str, str]]:
     return [
         (name, text if text.endswith((".", "…")) else f"{text}.") for name, text in said if text
     ]
+
+
+@cache
+def _sources(module: str) -> dict[str, str]:
+    """The source of each class of a module; `inspect.getsource` parses the module for every one."""
+    source = inspect.getsource(sys.modules[module])
+    lines = source.splitlines(keepends=True)
+    return {
+        node.name: "".join(lines[node.lineno - 1 : node.end_lineno])
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef)
+    }
 
 
 def _sentence(text: str) -> str:

@@ -38,27 +38,6 @@ from evidence_page import evidence_page  # noqa: E402
 from known_errors_page import known_errors_page  # noqa: E402
 
 
-def pages() -> dict[Path, str]:
-    """What is generated and committed, by its path."""
-    return {
-        DOCS / "internals" / "evidence.md": evidence_page(),
-        DOCS / "reference" / "documents.schema.json": schema_file(),
-    }
-
-
-def built_pages() -> dict[Path, str]:
-    """The pages that only the site has."""
-    return {
-        DOCS / "reference" / "commands.md": commands_page(),
-        DOCS / "reference" / "devices.md": devices_page(),
-        DOCS / "reference" / "documents.md": documents_page(),
-        DOCS / "reference" / "factors.md": factors_page(),
-        DOCS / "reference" / "known-errors.md": known_errors_page(),
-        DOCS / "reference" / "metrics.md": metrics_page(),
-        DOCS / "reference" / "schema.md": schema_doc.schema_page(),
-    }
-
-
 def commands_page() -> str:
     """Every command with its arguments."""
     lines = [
@@ -420,7 +399,25 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+Pages = dict[Path, Callable[[], str]]
+# What is generated and committed, by its path.
+COMMITTED: Pages = {
+    DOCS / "internals" / "evidence.md": evidence_page,
+    DOCS / "reference" / "documents.schema.json": schema_file,
+}
+# The pages that only the site has.
+BUILT: Pages = {
+    DOCS / "reference" / "commands.md": commands_page,
+    DOCS / "reference" / "devices.md": devices_page,
+    DOCS / "reference" / "documents.md": documents_page,
+    DOCS / "reference" / "factors.md": factors_page,
+    DOCS / "reference" / "known-errors.md": known_errors_page,
+    DOCS / "reference" / "metrics.md": metrics_page,
+    DOCS / "reference" / "schema.md": schema_doc.schema_page,
+}
+
+
 if __name__ == "__main__":
-    for path, page in (pages() | built_pages()).items():
+    for path, write in (COMMITTED | BUILT).items():
         path.parent.mkdir(exist_ok=True)
-        path.write_text(page)
+        path.write_text(write())

@@ -26,6 +26,7 @@ from curvescope.analysis.render import documents
 from curvescope.cli import main
 from curvescope.profiling.hardware import heap
 
+from . import explained_once
 from .process_state import ProcessState, forget_answers
 from .shared import ON_VIRTUAL_CARD, PROFILES, load_script, shared_folder
 
@@ -38,6 +39,8 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores
 # some ten thousand.
 os.fsync = lambda _descriptor: None
 
+
+explained_once.install()
 
 # No example is refused for its time, which a busy machine decides, and every run has the same
 # examples. To look for others: `pytest --hypothesis-profile=default`.
@@ -104,16 +107,22 @@ def document_validator(schema):
     """
     import jsonschema
 
-    whole = load_script("docs/document_schema.py").document_schema()
-    types = {name: one for name, one in whole["$defs"].items() if "properties" in one}
-    for definition in types.values():
-        definition["additionalProperties"] = False
+    definitions = _strict_definitions()
     (name,) = (
         name
-        for name, one in types.items()
-        if one["properties"].get("schema", {}).get("const") == schema
+        for name, one in definitions.items()
+        if one.get("properties", {}).get("schema", {}).get("const") == schema
     )
-    return jsonschema.Draft202012Validator({"$defs": whole["$defs"], "$ref": f"#/$defs/{name}"})
+    return jsonschema.Draft202012Validator({"$defs": definitions, "$ref": f"#/$defs/{name}"})
+
+
+@cache
+def _strict_definitions():
+    definitions = load_script("docs/document_schema.py").document_schema()["$defs"]
+    for definition in definitions.values():
+        if "properties" in definition:
+            definition["additionalProperties"] = False
+    return definitions
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from ...profiling.attribution.kernel_names import ALGORITHMS, architecture, read_name, short_name
@@ -119,13 +120,13 @@ def _find_change(shares: pd.DataFrame) -> tuple[int, str, str] | None:
 
     `shares` has the share of each kernel in the time of a round.
     """
-    for first in shares.columns[1:]:
-        earlier, later = shares.loc[:, : first - 1], shares.loc[:, first:]
-        new = shares.index[earlier.sum(axis=1) == 0]
-        old = shares.index[later.sum(axis=1) == 0]
-        least = min(later.loc[new].sum().min(), earlier.loc[old].sum().min())
+    table = np.nan_to_num(shares.to_numpy(np.float64))
+    for place, first in enumerate(shares.columns[1:], 1):
+        earlier, later = table[:, :place], table[:, place:]
+        new, old = ~earlier.any(axis=1), ~later.any(axis=1)
+        least = min(later[new].sum(axis=0).min(), earlier[old].sum(axis=0).min())
         if least >= _LEAST_SHARE:
-            return first, _longest_name(shares.loc[new]), _longest_name(shares.loc[old])
+            return first, _longest_name(shares[new]), _longest_name(shares[old])
     return None
 
 

@@ -286,7 +286,7 @@ class Terms:
             self,
             keys=keys,
             values_ms=self.values_ms @ member,
-            replicates_ms=self.replicates_ms @ member,
+            replicates_ms=np.moveaxis(np.tensordot(member, self.replicates_ms, (0, 2)), 0, 2),
             focused=tuple(of_key.group_by(group) for of_key in self.focused),
         )
 
@@ -461,11 +461,13 @@ def terms_of(
         replicates.append(
             np.where(counts.sum(axis=1)[:, None] > 0, weights_of(counts, statistic) @ times, value)
         )
+    # In memory those of a term lie together: most estimates are of a single one.
+    by_term = np.ascontiguousarray(np.stack(replicates, axis=1).transpose(2, 0, 1))
     return Terms(
         keys=tuple(keys),
         conditions=tuple(samples),
         values_ms=np.array(values),
-        replicates_ms=np.stack(replicates, axis=1),
+        replicates_ms=np.moveaxis(by_term, 0, 2),
         profiled=profiled,
         rounds=rounds,
         shared=tuple(shared),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ...base.errors import CurvescopeError
 from ...profiling.recording.store import STEP
@@ -71,9 +71,9 @@ def split_anomalies(
     curve, terms = estimates
     if terms is None or curve.unit != STEP:
         return Splits()
-    sizes = {size for finding in findings for size in finding.tested.conditions}
-    batches = sorted(sizes & set(terms.conditions))
-    examined = examine(batches, recorded) if batches else None
+    fixed = find_fixed_cost(curve, terms.conditions)
+    functionals = [finding.tested for finding in findings] + ([] if fixed is None else [fixed])
+    gathered = _Gathered(functionals, estimates, recorded)
     tested: dict[Functional, tuple[Case, ...]] = {}
     anomalies = []
     for finding in findings:
@@ -81,39 +81,60 @@ def split_anomalies(
         # Nothing that a model predicts is certain beside its anomalies.
         if not terms.covers(functional) or (curve.statistic == MODELLED and not is_anomaly):
             continue
-        tested[functional] = split_terms(functional, estimates, recorded, examined)
+        tested[functional] = split_terms(functional, estimates, recorded, gathered)
         if is_anomaly:
             value = curve.judging(functional).evaluate(functional)
             anomalies.append(Split(functional, value, tested[functional]))
     listed = _fold(anomalies)
-    fixed = find_fixed_cost(curve, terms.conditions)
     if fixed is not None:
-        cases = split_terms(fixed, estimates, recorded, examined)
+        cases = split_terms(fixed, estimates, recorded, gathered)
         listed.append(Split(fixed, curve.judging(fixed).evaluate(fixed), cases))
     return Splits(tuple(listed), tested)
 
 
+# Of a layer and phase, by batch size.
+_Names: TypeAlias = Mapping[tuple[str | None, str | None], Mapping[int, str | None]]
+
+
+class _Gathered:
+    """What causes examine of a recording in the rounds of some terms, once for all functionals that
+    are split into these.
+    """
+
+    def __init__(
+        self, functionals: Iterable[Functional], estimates: Estimates, recorded: Recorded
+    ) -> None:
+        """Prepare for functionals."""
+        self._estimates, self._recorded = estimates, recorded
+        self._sizes = {size for functional in functionals for size in functional.conditions}
+        self._known: dict[int, tuple[Examined, _Names]] = {}
+
+    def behind(self, terms: Terms) -> tuple[Examined, _Names]:
+        """What is examined in the rounds of these terms, and the kernels with the most time."""
+        if id(terms) not in self._known:
+            own = self._recorded
+            if terms is not self._estimates.terms:
+                own = _take_rounds(own, self._estimates, terms)
+            sizes = sorted(self._sizes & {*terms.conditions})
+            names = {
+                term: dict(zip(sizes, by_size, strict=True))
+                for term, by_size in main_kernels(own.kernel_times, sizes).items()
+            }
+            self._known[id(terms)] = examine(sizes, own), names
+        return self._known[id(terms)]
+
+
 def split_terms(
-    functional: Functional,
-    estimates: Estimates,
-    recorded: Recorded,
-    examined: Examined | None = None,
+    functional: Functional, estimates: Estimates, recorded: Recorded, gathered: _Gathered
 ) -> tuple[Case, ...]:
     """The terms of a functional, the largest first, with what is recorded of them.
-
-    `examined` is of this recording and of at least the functional's batch sizes; it is made here if
-    it is not given.
 
     Raises:
         CurvescopeError: a batch size of the functional has no profiled step.
     """
     curve, terms = estimates
     assert terms is not None
-    behind = _terms_behind(functional, terms)
-    if behind is not terms:
-        recorded, examined = _take_rounds(recorded, estimates, behind), None
-    examined = examined or examine(functional.conditions, recorded)
-    kernels = main_kernels(recorded.kernel_times, functional.conditions)
+    examined, kernels = gathered.behind(_terms_behind(functional, terms))
     cases = []
     for share in terms.decompose(functional, curve.judging(functional)):
         uses = find_uses(functional, share.key, examined)
@@ -172,17 +193,14 @@ def _describe(
     uses: TermUses,
     terms: Terms,
     recorded: Recorded,
-    kernels: Mapping[tuple[str | None, str | None], Sequence[str | None]],
+    kernels: _Names,
 ) -> Share:
     """The contribution of a term with its names in the program, and its kernels and their work."""
-    key, functional = share.key, uses.functional
-    named, work = _Kernels(), None
+    key, work, named = share.key, None, _Kernels()
     if key.kind == KERNELS:
         work = _find_work(uses, key, terms)
-        names = kernels.get((key.layer, key.phase))
-        if names is not None:
-            sides = (names[functional.conditions.index(side)] for side in uses.sides)
-            named = _Kernels(*sides)
+        names = kernels.get((key.layer, key.phase), {})
+        named = _Kernels(*map(names.get, uses.sides))
     return Share(
         key,
         share.value,
@@ -190,7 +208,7 @@ def _describe(
         kernel_before=named.before,
         kernel_after=named.after,
         layer_class=recorded.layer_classes.get(key.layer or ""),
-        line=recorded.lines.get(functional.last, {}).get(key),
+        line=recorded.lines.get(uses.functional.last, {}).get(key),
         work=work,
     )
 
@@ -260,7 +278,8 @@ def explain_functional(
         CurvescopeError: a batch size of the functional has no profiled step.
     """
     value = estimates.curve.judging(functional).evaluate(functional)
-    cases = split_terms(functional, estimates, recorded)
+    gathered = _Gathered([functional], estimates, recorded)
+    cases = split_terms(functional, estimates, recorded, gathered)
     anomaly = _weigh_split(Split(functional, value, cases))
     judged = judge([anomaly], recorded.measured)
     causes = attribute(anomaly, judged, waits_for_time=recorded.waits_for_time)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ...base.words import Word
@@ -134,34 +135,93 @@ def _log_ratios(changed: Floats, unmodified: Floats) -> Floats:
     return np.log(np.maximum(changed, least)) - np.log(np.maximum(unmodified, least))
 
 
-def round_times(rows: pd.DataFrame, statistic: str = FASTER_HALF) -> pd.DataFrame:
-    """Time in ms of each round, a column per batch size: the median of its runs, or their mean
-    where T is that of all steps.
-    """
-    times = rows["duration_ns"].astype("float64") / 1e6
-    grouped = times.groupby([rows["round"].astype("int64"), rows["batch"].astype("int64")])
-    return (grouped.mean() if statistic == ALL_STEPS else grouped.median()).unstack()
+class Side:
+    """The runs of an experiment without a change, or with one factor, by round and batch size."""
+
+    def __init__(self, rows: pd.DataFrame) -> None:
+        """Number the rounds and the sizes of rows with a column `set_aside`."""
+        self.rows = rows
+        self.rounds, place = np.unique(_integers(rows["round"]), return_inverse=True)
+        self.batches, self._size = np.unique(_integers(rows["batch"]), return_inverse=True)
+        self._visit = place * len(self.batches) + self._size
+        self._duration_ns = _numbers(rows["duration_ns"])
+        self._is_aside = rows[SET_ASIDE].to_numpy(bool)
+
+    def round_times(self, batches: Sequence[int], statistic: str = FASTER_HALF) -> Floats:
+        """Time in ms of each round at some sizes, NaN without one: the median of its runs, or their
+        mean where T is that of all steps.
+        """
+        take = _mean_by_visit if statistic == ALL_STEPS else _median_by_visit
+        is_timed = ~np.isnan(self._duration_ns)
+        times_ms = self._duration_ns[is_timed] / 1e6
+        return self._at(take(times_ms, self._visit[is_timed], self._visits), batches)
+
+    def without_aside(self, times_ms: Floats, batches: Sequence[int]) -> Floats:
+        """All `round_times` of some sizes, with NaN where a visit is set aside."""
+        aside = np.zeros(self._visits, bool)
+        aside[self._visit] = self._is_aside
+        return np.where(self._at(aside, batches), np.nan, times_ms)
+
+    def has_slow_steps(self) -> bool:
+        """Whether slow steps count at some size."""
+        round_ = self.rows["round"].to_numpy(np.float64)
+        used = [(self._size == size) & ~self._is_aside for size in range(len(self.batches))]
+        return any(have_slow_steps(self._duration_ns[which], round_[which]) for which in used)
+
+    def share_of_waiting_visits(self) -> float:
+        """Share of the visits whose threads waited for a core, set aside or not; 0 where
+        unknown.
+        """
+        if "run_queue_wait_ns" not in self.rows or self.rows.empty:
+            return 0.0
+        waited_ns, together_ns = (
+            np.bincount(self._visit, np.nan_to_num(values))
+            for values in (_numbers(self.rows["run_queue_wait_ns"]), self._duration_ns)
+        )
+        ran = np.unique(self._visit)
+        return float((waited_ns > MOST_WAITING * together_ns)[ran].mean())
+
+    @property
+    def _visits(self) -> int:
+        return len(self.rounds) * len(self.batches)
+
+    def _at(self, by_visit: npt.NDArray[Any], batches: Sequence[int]) -> npt.NDArray[Any]:
+        table = by_visit.reshape(len(self.rounds), len(self.batches))
+        return table[:, np.searchsorted(self.batches, batches)]
 
 
-def _statistic_of(experiment: Experiment, sides: Sequence[pd.DataFrame]) -> str:
+def _integers(column: pd.Series[Any]) -> Ints:
+    return np.asarray(column, np.int64)
+
+
+def _numbers(column: pd.Series[Any]) -> Floats:
+    return np.asarray(column.to_numpy(np.float64, na_value=np.nan), np.float64)
+
+
+def _mean_by_visit(values: Floats, visit: Ints, visits: int) -> Floats:
+    """Means of each visit; NaN of none."""
+    counts = np.bincount(visit, minlength=visits)
+    sums = np.bincount(visit, values, minlength=visits)
+    means = np.full(visits, np.nan)
+    np.divide(sums, counts, out=means, where=counts > 0)
+    return means
+
+
+def _median_by_visit(values: Floats, visit: Ints, visits: int) -> Floats:
+    """Medians of each visit; NaN of none."""
+    counts = np.bincount(visit, minlength=visits)
+    ordered, first = values[np.lexsort((values, visit))], np.cumsum(counts) - counts
+    found, ran = np.full(visits, np.nan), counts > 0
+    first, counts = first[ran], counts[ran]
+    found[ran] = (ordered[first + (counts - 1) // 2] + ordered[first + counts // 2]) / 2
+    return found
+
+
+def _statistic_of(experiment: Experiment, sides: Sequence[Side]) -> str:
     """The statistic of its times: of complete steps that of all, where one side has slow steps."""
     if experiment.scope != Scope.STEP:
         return FASTER_HALF
-    visits = (
-        rows.loc[~rows[SET_ASIDE], ["duration_ns", "round"]].to_numpy(np.float64)
-        for side in sides
-        for _, rows in side.groupby("batch")
-    )
-    return ALL_STEPS if any(have_slow_steps(*rows.T) for rows in visits) else FASTER_HALF
-
-
-def take_used(medians: pd.DataFrame, rows: pd.DataFrame) -> Floats:
-    """Times over rounds and batch sizes, of some or all `round_times` of the rows; NaN where a
-    visit is set aside.
-    """
-    aside = rows.groupby(["round", "batch"])[SET_ASIDE].first().unstack()
-    used = medians.mask(aside.loc[medians.index, medians.columns].astype(bool))
-    return np.asarray(used, np.float64)
+    return ALL_STEPS if any(side.has_slow_steps() for side in sides) else FASTER_HALF
 
 
 def count_used(times_ms: Floats) -> Any:
@@ -250,28 +310,34 @@ class Measurement:
         )
 
 
-def compare_rows(experiment: Experiment, rows: pd.DataFrame) -> list[pd.DataFrame]:
+def compare_rows(experiment: Experiment, rows: pd.DataFrame) -> list[list[Side]]:
     """The unmodified runs of an experiment, alone and with those of each factor: the same for all
     its functionals.
     """
-    unmodified = rows["factor"].isna()
-    measured = []
+    unmodified = rows["factor"].isna().to_numpy()
+    compared = []
     for factor in (None, *experiment.factors):
-        compared = with_set_aside(rows[unmodified | (rows["factor"] == factor)])
+        changed = (rows["factor"] == factor).to_numpy(bool, na_value=False)
+        both = with_set_aside(rows[unmodified | changed])
         # Of the members of a group one ran, and counted its own time.
-        measured.append(compared.assign(duration_ns=compared["duration_ns"] * experiment.members))
-    return measured
+        both = both.assign(duration_ns=both["duration_ns"] * experiment.members)
+        is_changed = changed[unmodified | changed]
+        sides = [Side(both[~is_changed])]
+        if factor is not None:
+            sides.append(Side(both[is_changed]))
+        compared.append(sides)
+    return compared
 
 
 def measure(
-    experiment: Experiment, compared: Sequence[pd.DataFrame], facts: Mapping[str, FactorFacts]
+    experiment: Experiment, compared: Sequence[Sequence[Side]], facts: Mapping[str, FactorFacts]
 ) -> Iterator[tuple[Measurement, Removal | None]]:
     """What an experiment with one functional measured: without a factor, then of each, with the
     times behind it.
     """
     comparisons = []
-    for factor, rows in zip((None, *experiment.factors), compared, strict=True):
-        comparisons.append(_compare(experiment, factor, facts.get(factor or ""), rows))
+    for factor, sides in zip((None, *experiment.factors), compared, strict=True):
+        comparisons.append(_compare(experiment, factor, facts.get(factor or ""), sides))
     removals = [comparison.removal() for comparison in comparisons]
     together = iter(pool_spreads([removal for removal in removals if removal is not None]))
     for comparison, own in zip(comparisons, removals, strict=True):
@@ -379,20 +445,10 @@ class _Comparison:
 _MANY_WAIT = 1 / 3  # of the unmodified visits
 
 
-def _saves_waits(unmodified: pd.DataFrame, changed: pd.DataFrame) -> bool:
+def _saves_waits(unmodified: Side, changed: Side) -> bool:
     """Whether what a factor saves may be the waits for a core of a machine with other work."""
-    waits, waits_left = (_share_of_waiting_visits(rows) for rows in (unmodified, changed))
+    waits, waits_left = (side.share_of_waiting_visits() for side in (unmodified, changed))
     return waits >= _MANY_WAIT and waits_left < waits / 2
-
-
-def _share_of_waiting_visits(rows: pd.DataFrame) -> float:
-    """Share of the visits whose threads waited for a core, set aside or not; 0 where unknown."""
-    if "run_queue_wait_ns" not in rows or rows.empty:
-        return 0.0
-    columns = ["run_queue_wait_ns", "duration_ns"]
-    visits = rows[columns].astype("Float64").groupby([rows["batch"], rows["round"]]).sum()
-    waited = visits["run_queue_wait_ns"] > MOST_WAITING * visits["duration_ns"]
-    return float(waited.fillna(False).mean())
 
 
 def _starts(rows: pd.DataFrame, rounds: Sequence[int]) -> Ints:
@@ -450,14 +506,11 @@ class _Rounds(NamedTuple):
 
 
 def _compare(
-    experiment: Experiment, factor: str | None, facts: FactorFacts | None, rows: pd.DataFrame
+    experiment: Experiment, factor: str | None, facts: FactorFacts | None, sides: Sequence[Side]
 ) -> _Comparison:
     """Compare one factor of an experiment with the unmodified runs."""
     if facts is not None and facts.by_size:
-        return _compare_sizes(experiment, str(factor), facts, rows)
-    sides = [rows[rows["factor"].isna()]]
-    if factor is not None:
-        sides.append(rows[rows["factor"] == factor])
+        return _compare_sizes(experiment, str(factor), facts, sides[:1])
     statistic = _statistic_of(experiment, sides)
     ran = _find_rounds(experiment.batches, sides, statistic)
     if ran is None or (factor or "") in experiment.untested:
@@ -470,7 +523,7 @@ def _compare(
 
 
 def _compare_sizes(
-    experiment: Experiment, factor: str, facts: FactorFacts, rows: pd.DataFrame
+    experiment: Experiment, factor: str, facts: FactorFacts, sides: Sequence[Side]
 ) -> _Comparison:
     """Compare sizes as they ran with the same without the empty part of their last wave of blocks,
     which unmodified runs of further sizes tell.
@@ -479,7 +532,6 @@ def _compare_sizes(
     if not waves & dict(experiment.functional).keys():
         untested = {**experiment.untested, factor: _NO_WAVE}
         return _Comparison(replace(experiment, untested=untested), factor, facts)
-    sides = [rows[rows["factor"].isna()]]
     statistic = _statistic_of(experiment, sides)
     ran = _find_rounds(experiment.unmodified, sides, statistic)
     if ran is None or factor in experiment.untested or ran.sizes != experiment.unmodified:
@@ -489,26 +541,25 @@ def _compare_sizes(
     return _Comparison(experiment, factor, facts, len(ran.numbers), experiment.batches, both, both)
 
 
-def _find_rounds(
-    wanted: Sequence[int], sides: Sequence[pd.DataFrame], statistic: str
-) -> _Rounds | None:
+def _find_rounds(wanted: Sequence[int], sides: Sequence[Side], statistic: str) -> _Rounds | None:
     """The rounds that count; None if there is none."""
-    tables = [round_times(side, statistic) for side in sides]
-    sizes = tuple(size for size in wanted if all(size in table for table in tables))
+    sizes = tuple(size for size in wanted if all(size in side.batches for side in sides))
     if not sizes:
         return None
-    complete = [table[list(sizes)].dropna() for table in tables]
-    numbers = sorted(set.intersection(*(set(table.index) for table in complete)))
-    if not numbers:
+    tables = [side.round_times(sizes, statistic) for side in sides]
+    complete = [~np.isnan(table).any(axis=1) for table in tables]
+    each = zip(sides, complete, strict=True)
+    numbers = reduce(np.intersect1d, [side.rounds[whole] for side, whole in each])
+    if not len(numbers):
         return None
     times_ms = []
-    for table, side in zip(complete, sides, strict=True):
-        times_ms.append(take_used(table.loc[numbers], side))
-    return _Rounds(sizes, numbers, times_ms)
+    for side, table in zip(sides, tables, strict=True):
+        times_ms.append(side.without_aside(table, sizes)[np.searchsorted(side.rounds, numbers)])
+    return _Rounds(sizes, numbers.tolist(), times_ms)
 
 
 def _take_times(
-    experiment: Experiment, ran: _Rounds, unmodified: pd.DataFrame, statistic: str
+    experiment: Experiment, ran: _Rounds, unmodified: Side, statistic: str
 ) -> tuple[Sequence[Times], Sequence[Times]]:
     """The times of every side, as they are shown and as they are judged.
 
@@ -516,7 +567,7 @@ def _take_times(
     """
     judged: Sequence[Times] = ()
     if experiment.scope == Scope.STEP:
-        judged = _times_of_starts(ran.times_ms, _starts(unmodified, ran.numbers), statistic)
+        judged = _times_of_starts(ran.times_ms, _starts(unmodified.rows, ran.numbers), statistic)
         if len(judged[0].varied) > 1:
             return judged, judged
     shown = [times_of(rounds_ms, statistic) for rounds_ms in ran.times_ms]

@@ -13,7 +13,7 @@ from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import with_set_aside
 from ..decompose.functionals import bend
 from ..decompose.statistics import LEVEL, Floats, estimate, holm
-from .measurement import Measurement, count_used, round_times, take_used, times_of
+from .measurement import Measurement, Side, count_used, times_of
 
 _LEAST_JUMP = 0.02  # of the middle time of the grid; a smaller jump is not named
 _ONE_JUMP = 0.7  # share of all jumps that one of them makes where the curve is called a jump
@@ -34,12 +34,13 @@ def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
     """The shape of a curve on a finer grid, from a measurement without a factor and the rows of its
     experiment.
     """
-    rows = with_set_aside(rows[rows["factor"].isna()])
-    table = round_times(rows)[list(outcome.batches)].dropna()
+    side = Side(with_set_aside(rows[rows["factor"].isna()]))
+    table = side.round_times(outcome.batches)
+    is_whole = ~np.isnan(table).any(axis=1)
     batches = np.array(outcome.batches, np.float64)
-    if len(batches) < 4 or len(table) < 2:
+    if len(batches) < 4 or is_whole.sum() < 2:
         return Shape("undecided", None, None, f"The grid has too few {axis.values} or rounds.")
-    used = take_used(table, rows)
+    used = side.without_aside(table, outcome.batches)[is_whole]
     times, rounds = times_of(used), int(count_used(used).min())
     scale = float(np.median(times.value))
     each = zip(_jumps(batches, times.value), _jumps(batches, times.varied).T, strict=True)

@@ -31,6 +31,7 @@ class Budget:
     def __init__(self, clock_s: Callable[[], float] = time.process_time) -> None:
         """Begin a read; the clock gives CPU seconds of this process."""
         self._clock_s = clock_s
+        self._times = times(1)  # read once: a reader charges as often as a file has lines
         self._began_s = clock_s()
         self._packed_bytes = self._content_bytes = 0
         self._steps = self._unfolded_bytes = 0
@@ -47,14 +48,14 @@ class Budget:
 
     def check_time(self) -> None:
         """Refuse a read that has taken its computing time."""
-        most_s = times(READ_CPU_S + READ_CPU_S_PER_MIB * (self._packed_bytes >> 20))
+        most_s = self._times * (READ_CPU_S + READ_CPU_S_PER_MIB * (self._packed_bytes >> 20))
         if self._clock_s() - self._began_s > most_s:
             raise self._refusal(f"{most_s:,} seconds of computing")
 
     def take_steps(self, count: int) -> None:
         """Charge so many steps of a search or of a chain of references."""
         self._steps += count
-        most = times(max(READ_FREE_STEPS, READ_STEPS_PER_BYTE * self._content_bytes))
+        most = self._times * max(READ_FREE_STEPS, READ_STEPS_PER_BYTE * self._content_bytes)
         if self._steps > most:
             raise self._refusal(f"{most:,} steps through its references")
         self.check_time()
@@ -62,7 +63,7 @@ class Budget:
     def take_bytes(self, count: int) -> None:
         """Charge so many bytes that parts of the file unfold to."""
         self._unfolded_bytes += count
-        most = times(max(READ_FREE_BYTES, READ_BYTES_PER_BYTE * self._content_bytes))
+        most = self._times * max(READ_FREE_BYTES, READ_BYTES_PER_BYTE * self._content_bytes)
         if self._unfolded_bytes > most:
             raise self._refusal(f"{most >> 20:,} MiB of memory")
         self.check_time()

@@ -14,6 +14,7 @@ from curvescope.base import plugins
 from curvescope.cli import main
 from curvescope.profiling.hardware import devices
 
+from .. import explained_once
 from .recordings import write_planted
 
 if sys.version_info >= (3, 11):
@@ -29,6 +30,13 @@ CACHES = (
     catalogue.weighers,
     catalogue.interventions,
 )
+
+
+def forget():
+    """Look for plugins anew."""
+    for cached in CACHES:
+        cached.cache_clear()
+    explained_once.forget()
 
 
 @pytest.fixture
@@ -53,12 +61,10 @@ def install(tmp_path, monkeypatch):
         (info / "entry_points.txt").write_text("\n".join(groups))
         for path in modules:
             shutil.copy(path, site)
-        for cached in CACHES:
-            cached.cache_clear()
+        forget()
 
     yield put
-    for cached in CACHES:
-        cached.cache_clear()
+    forget()
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(site)):
             del sys.modules[name]

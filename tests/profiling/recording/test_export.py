@@ -23,9 +23,13 @@ from ..readers.nsys_export import kernel, launch, push_pop, write_export
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 NAMES = sorted(path.name for path in PROFILES.iterdir() if path.suffix in (".gz", ".csv"))
 assert len(NAMES) >= 11
+FURTHER = {name for place, name in enumerate(NAMES) if place % 3}  # CI asks of these too
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in FURTHER else ()) for name in NAMES],
+)
 def test_export_and_import_again_keep_every_row(name, tmp_path, imported_profile):
     first = open_recording(imported_profile(name))
     export.export_trace(first, tmp_path / "trace.json.gz")

@@ -320,7 +320,8 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
     where = reason_text.removeprefix(_RANGE) if reason_text.startswith(_RANGE) else None
     many = "many long gaps" if again else "a few long gaps"
     what = f"waits for code of the host in {'one long gap' if len(alike) <= step.steps else many}"
-    what += ", not in every step" if len(alike) < step.steps else ""
+    if (hit := alike["step"].nunique()) < step.steps:
+        what += f", in {hit} of {step.steps} steps"
     evidence = [fact("longest time without a kernel", length_ms, "ms", "kernels.start_ns")]
     evidence += [
         fact(

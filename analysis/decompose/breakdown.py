@@ -55,9 +55,8 @@ NO_LINES = (
     "them, and not of a compiled one. Group by layer, op or kernel, or measure the step with "
     "`curvescope diagnose --step`."
 )
-MEMORY_ONLY = (
-    "This recording has the memory of a step and not its time: `curvescope explain --of memory` "
-    "explains it."
+_MEMORY_ONLY = (
+    "{path} has the memory of a step and not its time: `curvescope explain {path}` explains it."
 )
 _TENSOR = "tensor_pipe_use"
 _AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", _TENSOR)
@@ -101,6 +100,16 @@ class Row:
     # sum of the own durations of its kernels in a step, more than `time_ms` where they overlap
     # others; None for idle
     duration_ms: float | None = None
+
+
+def has_memory_only(recording: Recording) -> bool:
+    """Whether a recording has the memory of a step, and no time of one."""
+    steps = recording.frame("steps")
+    return bool(
+        recording.count_rows("peaks")
+        and steps["profiled"].all()
+        and select_profiled_steps(steps).empty
+    )
 
 
 def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
@@ -175,12 +184,8 @@ def break_down_recording(
         if steps.empty
         else find_marked_steps(recording.frame("marks"), steps, recording.statistic)
     )
-    if (
-        steps["profiled"].all()
-        and select_profiled_steps(steps).empty
-        and recording.count_rows("peaks")
-    ):
-        raise CurvescopeError(MEMORY_ONLY)
+    if has_memory_only(recording):
+        raise CurvescopeError(_MEMORY_ONLY.format(path=recording.named))
     work = device_work(recording, copied_bytes=True, device=device)
     lines = lines_of(recording) if by == "line" else None
     if lines is not None and (steps.empty or lines.empty):

@@ -150,7 +150,7 @@ def render_advice(advice: Advice, axis: Axis = SAMPLES) -> RenderableType:
         Text(),
     ]
     if advice.bounds:
-        blocks.append(render_bounds(advice.bounds))
+        blocks.append(_bounds(advice.bounds))
     elif not advice.advised:
         blocks.append(Text(say_nothing(advice)))
     if advice.advised:
@@ -176,11 +176,12 @@ def render_advice(advice: Advice, axis: Axis = SAMPLES) -> RenderableType:
     return Group(*blocks)
 
 
-def render_bounds(bounds: Sequence[MeasuredBound]) -> RenderableType:
+def _bounds(bounds: Sequence[MeasuredBound]) -> RenderableType:
     """What bounds each kernel, and what to try."""
-    heads = ("ms", "calls", "SM", "memory", "DRAM", "L2", "occupancy", "bound by", "try")
-    optional = ("calls", "DRAM", "L2", "occupancy")
-    rows = table("kernel", *heads, optional=optional, left=("bound by", "try"), words=("try",))
+    heads = ("ms", "calls", "SM", "memory", "DRAM", "L2", "occupancy", "bound by", "waits", "try")
+    optional = ("calls", "DRAM", "L2", "occupancy", "waits")
+    left = ("bound by", "waits", "try")
+    rows = table("kernel", *heads, optional=optional, left=left, words=("waits", "try"))
     for bound in bounds:
         uses = (getattr(bound, name) for name in USES)
         rows.add_row(
@@ -189,6 +190,7 @@ def render_bounds(bounds: Sequence[MeasuredBound]) -> RenderableType:
             str(bound.calls),
             *("" if use is None else share(use, 1) for use in uses),
             bound.bound,
+            say_waits(bound),
             bound.do,
         )
     note = (
@@ -196,6 +198,34 @@ def render_bounds(bounds: Sequence[MeasuredBound]) -> RenderableType:
         "kernel from 60 % on."
     )
     return Group(rows, Text(note, "dim"))
+
+
+_USE_NAMES = ("SMs", "memory", "DRAM", "L2", "active warps")
+
+
+def render_bound(at: int, bound: MeasuredBound) -> RenderableType:
+    """The bound of one kernel in full: what was measured, what its warps wait for, what to try."""
+    uses = zip(_USE_NAMES, (getattr(bound, name) for name in USES), strict=True)
+    seen = ", ".join(f"{name} {share(use, 1)}" for name, use in uses if use is not None)
+    lines: list[RenderableType] = [
+        Text(f"{bound.kernel} takes {number(bound.time_ms)} ms: bound by {bound.bound}."),
+        Indented(Text(f"{seen} of the most that the device sustains."), label="Seen:  "),
+    ]
+    if waits := say_waits(bound):
+        lines.append(Indented(Text(f"{waits}."), label="Waits: "))
+    lines.append(Indented(Text(f"{bound.do}."), label="Try:   "))
+    return Indented(*lines, label=Text(f"{at}. ", "bold"))
+
+
+def say_waits(bound: MeasuredBound) -> str:
+    """What limits the warps of an SM, and what they wait for; empty where neither is known."""
+    said = []
+    if bound.stall is not None and bound.stall_share is not None:
+        said.append(f"{share(bound.stall_share, 1)} for {bound.stall}")
+    if bound.occupancy is not None and bound.occupancy < 1:
+        limits = " and ".join(bound.limited_by)
+        said.append(f"{limits} limit occupancy to {share(bound.occupancy, 1)}")
+    return "; ".join(said)
 
 
 def say_nothing(advice: Advice) -> str:

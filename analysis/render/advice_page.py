@@ -19,7 +19,7 @@ from ...profiling.recording.store import STEP, Recording
 from ..decompose.idle import FOLLOWS, WAITS
 from ..diagnosis.suggested import Advice, Advised, is_tried
 from ..measured_bounds import MeasuredBound
-from .advice import say_do, say_nothing, say_test
+from .advice import say_do, say_nothing, say_test, say_waits
 from .breakdown import breakdown_verdict
 from .cells import at_left, at_right, both_sides, columns, cut, set_title, wrap_words
 from .facts import facts_of
@@ -213,7 +213,9 @@ def _list_bounds(bounds: Sequence[MeasuredBound], width: int, room: int) -> list
     for at, (bound, row) in enumerate(zip(listed, cells, strict=True), 1):
         name = at_left(shorten(bound.kernel, left - _INDENT), left - _INDENT)
         lines.append(Text(f"{at}", "bold").append(f"  {name}").append(_right(row, widths)))
-        lines.append(Text(f"{'':{_INDENT}}{cut(f'try {bound.do}', width - _INDENT)}", "dim"))
+        waits = say_waits(bound)
+        more = f"{waits}: try {bound.do}" if waits else f"try {bound.do}"
+        lines.append(Text(f"{'':{_INDENT}}{cut(more, width - _INDENT)}", "dim"))
     return lines
 
 

@@ -17,7 +17,7 @@ from .advice import (
     AdviceDocument,
     next_commands,
     render_advice,
-    render_bounds,
+    render_bound,
     render_suggestion,
 )
 from .advice_page import AdvicePage
@@ -68,4 +68,4 @@ def _choose_suggestion(advice: Advice, place: int, path: object) -> RenderableTy
         raise CurvescopeError(f"Finding {place}: {path} has {has}.")
     if advice.advised:
         return render_suggestion(place, advice.advised[place - 1], advice)
-    return render_bounds(advice.bounds[place - 1 : place])
+    return render_bound(place, advice.bounds[place - 1])

@@ -42,7 +42,7 @@ def test_a_plain_script_ends_with_advice_and_how_to_try_it(tmp_path):
     assert "Suggested: Fuse the optimizer: saves at most" in done.stderr
     assert "host operators" in done.stderr
     assert " kernels" not in done.stderr
-    explain = [sys.executable, "-m", "curvescope", "explain", folder]
+    explain = [sys.executable, "-m", "curvescope", "explain", folder, "--all"]
     done = subprocess.run(explain, cwd=ROOT, capture_output=True, text=True, check=True)
     text = " ".join(done.stdout.split())
     assert "curvescope diagnose --batch 8 --assign 'batch_size={batch}' --" in text

@@ -60,7 +60,7 @@ SHOWN = [
     ("waiting for input", LOADER, 163.0, (CHECKPOINTED, HPC)),
     ("host code in one gap", VIDEO, 218.1, (RESNET, LOADER, OFFLOAD)),
     ("host code in one gap", SEPARATE, 292.9, (CAPTURE, NO_CALLS, REPLAY)),
-    ("copies from and to the host", OFFLOAD, 909.8, (RESNET, DECODE, VIDEO)),
+    ("copies from and to the host", OFFLOAD, 514.6, (RESNET, DECODE, VIDEO)),
     ("copies from and to the host", LOADER, 20.86, (EAGER, DDP)),
     ("host waits for the device", HPC, 3.002, (RESNET, VIDEO, FIRST)),
     ("memory pressure", DDP, 601.8, (RESNET, EAGER, VIDEO)),

@@ -107,12 +107,7 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
 
     CurvescopeError: nothing of the device, or of operators, was recorded.
     """
-    breakdown = break_down_recording(recording, by_instance=False)
-    if not any(row.calls and not is_outside(row.label) for row in breakdown.rows):
-        breakdown = break_down_recording(recording, "op")
-        busy_ms = sum(row.time_ms for row in breakdown.groups)
-        if sum(row.time_ms for row in breakdown.groups if row.label == _NO_OP) > busy_ms / 2:
-            breakdown = break_down_recording(recording, "kernel")
+    breakdown = _break_down(recording)
     step = average_profile(recording, breakdown)
     advised = tuple(_advise(suggestion, facts, step) for suggestion in _ask_causes(step))
     gaps, families = _longest(step), _families(step.groups, step.on_host)
@@ -126,6 +121,25 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
         families=families,
         command=tuple(map(str, command or ())),
     )
+
+
+def _break_down(recording: Recording) -> Breakdown:
+    """The breakdown by layer where one is known, else by operator, else by kernel."""
+    if _knows(recording, "layer"):
+        breakdown = break_down_recording(recording, by_instance=False)
+        if any(row.calls and not is_outside(row.label) for row in breakdown.rows):
+            return breakdown
+    if _knows(recording, "op"):
+        breakdown = break_down_recording(recording, "op")
+        busy_ms = sum(row.time_ms for row in breakdown.groups)
+        if sum(row.time_ms for row in breakdown.groups if row.label == _NO_OP) <= busy_ms / 2:
+            return breakdown
+    return break_down_recording(recording, "kernel")
+
+
+def _knows(recording: Recording, column: str) -> bool:
+    """Whether any work has a value there: each breakdown takes as long as all of this."""
+    return any(piece[column].null_count < len(piece) for piece in device_work(recording)([column]))
 
 
 def suggest_beside(

@@ -299,7 +299,14 @@ def step_of(gaps, calls=(), code=None):
     """A step of 100 ms with some gaps, each a begin and an end in ms, and waiting calls alike."""
     million = 1_000_000
     rows = [
-        {"step": 0, "begin_ns": a * million, "end_ns": b * million, "reason": None, "before": None}
+        {
+            "step": 0,
+            "begin_ns": a * million,
+            "end_ns": b * million,
+            "reason": None,
+            "before": None,
+            "kernel": None,
+        }
         for a, b in gaps
     ]
     made = [

@@ -239,11 +239,9 @@ def _shares(text: str, keys: Sequence[str]) -> list[OperatorShare]:
 
 def select_profiled_steps(steps: pd.DataFrame, batch: int | None = None) -> pd.DataFrame:
     """The profiled steps, or those of one batch size, whose start is known, by number; no visit
-    that is set aside, and beside others no step without a length, in which nothing ran.
+    that is set aside.
     """
     used = select_used_steps(steps)
-    has_length = used["duration_ns"] > 1
-    used = used[has_length] if has_length.any() else used
     used = used[used["profiled"].astype(bool) & used["start_ns"].notna()].sort_values("step")
     return used if batch is None else used[used["batch"] == batch]
 

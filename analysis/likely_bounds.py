@@ -16,7 +16,7 @@ import pandas as pd
 
 from ..profiling.attribution import kernel_names as names
 from ..profiling.hardware.limits import Hardware
-from ..profiling.hardware.occupancy import WARP_THREADS
+from ..profiling.hardware.occupancy import Occupancy
 
 HOST_LINK, LINKS, FEW_BLOCKS, SHORT, MEMORY = (
     "host link",
@@ -108,22 +108,22 @@ def _likely(row: Any, hardware: Hardware) -> str:
 
 def _fit(row: Any, hardware: Hardware) -> tuple[float | None, float | None]:
     """Waves and occupancy of one kernel; None if unknown."""
-    blocks, threads = (
-        _product(row, ("grid_x", "grid_y", "grid_z")),
-        _product(row, ("block_x", "block_y", "block_z")),
-    )
-    registers, shared = (
-        _integer(row, column) for column in ("registers_per_thread", "shared_memory_bytes")
-    )
-    if threads is None or registers is None or hardware.sm is None:
+    fits, blocks = fit_on_sm(row, hardware), _product(row, ("grid_x", "grid_y", "grid_z"))
+    if fits is None:
         return None, None
-    held = hardware.blocks_per_sm(threads, registers, shared or 0)
-    if held is None:
-        return None, None
-    waves = (
-        None if blocks is None or hardware.sm_count is None else blocks / (held * hardware.sm_count)
-    )
-    return waves, held * -(-threads // WARP_THREADS) / hardware.sm.warps
+    if blocks is None or hardware.sm_count is None:
+        return None, fits.fraction
+    return blocks / (fits.blocks * hardware.sm_count), fits.fraction
+
+
+def fit_on_sm(row: Any, hardware: Hardware) -> Occupancy | None:
+    """How a kernel fits on an SM, by its launch; None if that or the SM is unknown."""
+    threads = _product(row, ("block_x", "block_y", "block_z"))
+    registers = _integer(row, "registers_per_thread")
+    shared_bytes = _integer(row, "shared_memory_bytes") or 0
+    if threads is None or registers is None:
+        return None
+    return hardware.fit_on_sm(threads, registers, shared_bytes)
 
 
 def _product(row: Any, columns: tuple[str, ...]) -> int | None:

@@ -2,7 +2,8 @@
 the memory are over the most that the device sustains.
 
 A unit that is 60 % busy or more bounds the kernel, as in Nsight Compute's own guidance. Where none
-is, the kernel waits: for too few blocks, for too few warps, or for its own latency.
+is, the kernel waits: for too few blocks, for too few warps, or for its own latency. The limit of
+its occupancy says what would make room for more warps, and the largest stall what they wait for.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..profiling.hardware.limits import Hardware, hardware_of
+from ..profiling.hardware.occupancy import Occupancy
 from ..profiling.recording.store import Recording
 from .decompose.kernel_times import KERNEL_IDENTITY, device_work, kernel_totals
-from .likely_bounds import plain_rows
+from .likely_bounds import fit_on_sm, plain_rows
 
 USES = ("sm_use", "memory_use", "dram_use", "l2_use", "achieved_occupancy")
 _BUSY = 0.6  # share of its throughput from which a unit bounds a kernel
 _FEW_WARPS = 0.5  # occupancy below which more warps may hide the latency
+_MOST_OF_ROOM = 0.8  # of the theoretical occupancy, below which that is not what limits
+_LARGE_STALL = 0.3  # share of a warp's cycles from which a stall is named, as Nsight Compute does
 
 COMPUTE, DRAM, L2, PIPES = "compute", "DRAM", "L2", "L1 or shared memory"
 FEW_BLOCKS, FEW_WARPS, LATENCY = "few blocks", "few warps", "latency"
@@ -28,9 +32,29 @@ WHAT_TO_TRY = {
     L2: "keep what is read again in shared memory or registers, and read whole sectors",
     PIPES: "coalesce accesses, avoid bank conflicts, keep values in registers",
     FEW_BLOCKS: "more blocks than the device has SMs, e.g. smaller tiles or a split sum",
-    FEW_WARPS: "more warps: fewer registers or less shared memory for each",
-    LATENCY: "more independent work in each thread; stalls tell more: ncu --section WarpStateStats",
+    FEW_WARPS: "more warps on each SM at a time",
+    LATENCY: "more independent work in each thread",
 }
+# What makes room for more warps, by what limits the blocks of an SM.
+_MORE_ROOM = {
+    "registers": "fewer registers: __launch_bounds__, or less kept in each thread",
+    "shared memory": "less shared memory in each block",
+    "blocks": "larger blocks",
+    "warps": "blocks that take equally long: the SM has room for more warps than are active",
+}
+# Of a stall, what its warps wait for, and what to try.
+_STALLS = {
+    "stall_memory": ("global memory", "load earlier, or from shared memory and caches"),
+    "stall_memory_queue": ("the queue to memory", "fewer and wider accesses"),
+    "stall_shared": ("shared memory", "avoid bank conflicts, keep values in registers"),
+    "stall_shared_queue": ("the queue to shared memory", "fewer and wider accesses to it"),
+    "stall_barrier": ("barriers", "smaller blocks, or equal work in all warps of one"),
+    "stall_math": ("busy arithmetic", WHAT_TO_TRY[COMPUTE]),
+    "stall_dependency": ("the last instruction", WHAT_TO_TRY[LATENCY]),
+    "stall_code": ("instructions", "smaller kernels: unroll and inline less"),
+}
+_ISSUE = "issue_cycles"
+_READ = (*USES, _ISSUE, *_STALLS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +71,11 @@ class MeasuredBound:
     dram_use: float | None  # that of DRAM
     l2_use: float | None  # that of L2
     achieved_occupancy: float | None  # active warps over the most that an SM holds
+    occupancy: float | None  # the most that its launch allows; null if unknown
+    # what allows no more: warps, blocks, registers, shared memory; empty if unknown
+    limited_by: tuple[str, ...]
+    stall: str | None  # what its warps mostly wait for; null if unknown, or nothing stands out
+    stall_share: float | None  # share of their cycles in that wait
     # compute, DRAM, L2, L1 or shared memory; or few blocks, few warps or latency where none is busy
     bound: str
     do: str  # what to try
@@ -55,7 +84,7 @@ class MeasuredBound:
 def measured_bounds(recording: Recording) -> tuple[MeasuredBound, ...]:
     """The bound of every kernel whose throughputs were measured, the longest first."""
     hardware = hardware_of(recording.meta)
-    rows = plain_rows(kernel_totals(device_work(recording), KERNEL_IDENTITY, USES))
+    rows = plain_rows(kernel_totals(device_work(recording), KERNEL_IDENTITY, _READ))
     found = (_bound(row, hardware) for row in rows if _share(row, "sm_use") is not None)
     return tuple(sorted(found, key=lambda bound: -bound.time_ms))
 
@@ -65,14 +94,41 @@ def _bound(row: Any, hardware: Hardware) -> MeasuredBound:
     memory = [shares[name] for name in ("memory_use", "dram_use", "l2_use")]
     shares["memory_use"] = max((use for use in memory if use is not None), default=None)
     bound = _name_bound(shares, _blocks(row), hardware.sm_count)
+    fits = fit_on_sm(row, hardware)
+    stall, stall_share = _find_stall(row)
     return MeasuredBound(
         kernel=str(row.name),
         calls=int(row.calls),
         time_ms=float(row.exclusive_ms),
+        occupancy=None if fits is None else fits.fraction,
+        limited_by=() if fits is None else fits.limiters,
+        stall=None if stall is None else _STALLS[stall][0],
+        stall_share=stall_share,
         bound=bound,
-        do=WHAT_TO_TRY[bound],
+        do=_choose_what_to_try(bound, stall, fits, shares["achieved_occupancy"]),
         **shares,
     )
+
+
+def _choose_what_to_try(
+    bound: str, stall: str | None, fits: Occupancy | None, active: float | None
+) -> str:
+    """The change that the bound asks for; of a kernel that waits, what its limit or stall asks."""
+    if bound == LATENCY and stall is not None:
+        return _STALLS[stall][1]
+    if bound != FEW_WARPS or fits is None or active is None:
+        return WHAT_TO_TRY[bound]
+    has_room = active < _MOST_OF_ROOM * fits.fraction
+    return _MORE_ROOM["warps" if has_room else fits.limiters[-1]]
+
+
+def _find_stall(row: Any) -> tuple[str | None, float | None]:
+    """The column of the largest stall, and its share of a warp's cycles."""
+    whole, cycles = _share(row, _ISSUE), {name: _share(row, name) or 0.0 for name in _STALLS}
+    largest = max(cycles, key=cycles.__getitem__)
+    if not whole or cycles[largest] < _LARGE_STALL * whole:
+        return None, None
+    return largest, min(cycles[largest] / whole, 1.0)
 
 
 def _name_bound(shares: dict[str, float | None], blocks: int | None, sm_count: int | None) -> str:

@@ -21,7 +21,7 @@ from ..profiling.attribution.memory_peak import CACHED, KINDS, LASTING, UNUSED, 
 from ..profiling.recording.axis import Axis, axis_of
 from ..profiling.recording.schema import PEAKS
 from ..profiling.recording.store import Recording
-from .decompose.curve import Curve, Point, coefficients, cost_curve
+from .decompose.curve import UNKNOWN, Curve, Point, coefficients, cost_curve, known_batch
 from .decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
 from .decompose.repeated_layers import classes_with, find_repeated_layers, group_of
 from .decompose.statistics import Estimate, Floats, normal_estimate
@@ -57,7 +57,7 @@ class MemoryTerm:
 class Peak:
     """The peak of one batch size, MB."""
 
-    batch: int  # the batch size
+    batch: int | None  # the batch size; None if no one knows it
     memory_mb: Estimate  # all that the step uses
     kinds: dict[str, float]  # memory of each kind; without what the step does not use
     # label of the last allocation before the peak; None if the peak is where the step begins
@@ -133,7 +133,9 @@ def explain_memory(
     rows = recording.frame(PEAKS.name)
     if rows.empty:
         raise CurvescopeError(f"{recording.path} {_NO_PEAKS}.")
-    if rows["batch"].isna().any():
+    if rows["batch"].isna().all():
+        rows = rows.assign(batch=UNKNOWN)
+    elif rows["batch"].isna().any():
         raise CurvescopeError(
             f"{recording.path} does not say the batch size; give it with --batch when importing."
         )
@@ -143,7 +145,7 @@ def explain_memory(
         index="batch", columns="term", values="bytes", aggfunc="sum", fill_value=0, sort=False
     )
     table = table.sort_index() / 1e6
-    sizes = {int(batch): float(size) for batch, size in table.sum(axis=1).items()}
+    sizes = table.sum(axis=1).to_dict()
     # a curve is of ns, or B
     peaks = {
         "batch": list(sizes),
@@ -246,7 +248,7 @@ def _peak(point: Point, rows: pd.DataFrame, terms: tuple[MemoryTerm, ...]) -> Pe
     sums = (rows.groupby("kind")["bytes"].sum() / 1e6).to_dict()
     made = rows.loc[rows["makes_peak"].astype(bool), "term"]
     return Peak(
-        batch=point.condition,
+        batch=known_batch(point.condition),
         memory_mb=point.time_ms,
         kinds={
             kind: float(sums[kind])

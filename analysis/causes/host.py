@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -298,6 +299,7 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
     named = reason.str.startswith(_CALL) & ~reason.str.startswith(_RANGE)
     of_input = reason.map(lambda text: INPUT.search(text) is not None)
     gaps = gaps[~named & ~of_input.astype(bool)]
+    gaps = gaps.drop(index=_find_compiling(step).index, errors="ignore")
     longest, code = step.longest_gap(gaps)
     if longest is None:
         return None
@@ -320,7 +322,8 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
     where = reason_text.removeprefix(_RANGE) if reason_text.startswith(_RANGE) else None
     many = "many long gaps" if again else "a few long gaps"
     what = f"waits for code of the host in {'one long gap' if len(alike) <= step.steps else many}"
-    what += ", not in every step" if len(alike) < step.steps else ""
+    if (hit := alike["step"].nunique()) < step.steps:
+        what += f", in {hit} of {step.steps} steps"
     evidence = [fact("longest time without a kernel", length_ms, "ms", "kernels.start_ns")]
     evidence += [
         fact(
@@ -603,21 +606,13 @@ _TIMED = re.compile(
     r"(compile|dispatcher_function|GraphLowering|benchmark_all_configs|codegen)\S* \(dynamo_timed\)"
 )
 _MOST_LOOKED_AT = 20  # gaps, the longest
+_COMPILATION_NS = 50_000_000  # torch.compile takes seconds, Triton 0.1 s for a kernel
 _REGION = re.compile(r"Torch-Compiled Region: (\d+)/(\d+)")
 
 
 def suggest_compilation(step: ProfiledStep) -> Suggestion | None:
     """Suggest to avoid recompilation, where the compiler runs in a gap of the device."""
-    gaps = host_gaps(step)
-    if gaps.empty:
-        return None
-    compiling = []
-    longest = (gaps["end_ns"] - gaps["begin_ns"]).nlargest(_MOST_LOOKED_AT).index
-    for row in gaps.loc[longest].itertuples():
-        timed = isinstance(row.reason, str) and _TIMED.search(row.reason) is not None
-        if timed or _compiles(step.code_in(int(row.begin_ns), int(row.end_ns))):
-            compiling.append(row.Index)
-    compiling_gaps = gaps.loc[compiling]
+    compiling_gaps = _find_compiling(step)
     found_ms = gap_ms(compiling_gaps, step.steps)
     if not step.enough(found_ms):
         return None
@@ -630,6 +625,8 @@ def suggest_compilation(step: ProfiledStep) -> Suggestion | None:
             "functions, kernels.start_ns",
         )
     ]
+    if code is None and (first := compiling_gaps["kernel"].dropna().tolist()):
+        evidence.append(fact("first kernel after it, of Triton", first[0], "", "kernels.name"))
     if breaks := _breaks(step.groups):
         evidence.append(fact("compiled regions per step", breaks, "", "kernels.op"))
     return Suggestion(
@@ -644,6 +641,29 @@ def suggest_compilation(step: ProfiledStep) -> Suggestion | None:
         "0); "
         "torch.compile(..., dynamic=True); mode='default' instead of a search of kernels",
     )
+
+
+def _find_compiling(step: ProfiledStep) -> pd.DataFrame:
+    """The gaps in which the compiler runs: by its functions or ranges; without call stacks, long
+    ones before the first launch of a kernel that Triton compiled.
+    """
+    gaps = host_gaps(step)
+    if gaps.empty:
+        return gaps
+    compiling = []
+    longest = (gaps["end_ns"] - gaps["begin_ns"]).nlargest(_MOST_LOOKED_AT).index
+    for row in gaps.loc[longest].itertuples():
+        timed = isinstance(row.reason, str) and _TIMED.search(row.reason) is not None
+        code = step.code_in(int(row.begin_ns), int(row.end_ns))
+        if timed or _compiles(code) or (code is None and _precedes_triton(row)):
+            compiling.append(row.Index)
+    return gaps.loc[compiling]
+
+
+def _precedes_triton(gap: Any) -> bool:
+    """Whether a gap is as long as a compilation, before the first launch of a kernel of Triton."""
+    first = isinstance(gap.kernel, str) and gap.kernel.startswith("triton_")
+    return first and gap.end_ns - gap.begin_ns >= _COMPILATION_NS
 
 
 def _compiles(code: HostCode | None) -> bool:

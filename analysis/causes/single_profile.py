@@ -58,8 +58,10 @@ class ProfiledStep:
     # time in which nothing but these runs: copies from and to the host, by direction, and
     # communication
     exposed_ms: Mapping[str, float] = field(default_factory=dict)
+    copying_devices: int = 1  # number of devices that copies reach
     idle: tuple[IdleTime, ...] = ()
-    # gaps of at least `LONG_GAP_NS`: step, begin_ns, end_ns, reason, before
+    # gaps of at least `LONG_GAP_NS`: step, begin_ns, end_ns, reason, before, kernel (the name of
+    # what follows, where that is its first launch)
     gaps: pd.DataFrame = field(default_factory=pd.DataFrame)
     host_gaps: Gaps | None = None  # all gaps of the host, of any length; None if unknown
     # calls of the host: name, kind, start_ns, end_ns, waits (whether they wait for the device)

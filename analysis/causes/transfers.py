@@ -251,6 +251,13 @@ def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:
             "cudaHostRegister or cudaMallocHost for the host's memory; cudaMemcpyAsync in a stream "
             "of its own"
         )
+    beside_ms = _most_beside_ms(step)
+    if not offloads and share < _SOME and beside_ms < exposed_ms:
+        exposed_ms = beside_ms
+        about = "time of the step less the longer direction, which nothing hides"
+        evidence.append(fact(f"{about}, per step", beside_ms, "ms", "memory.start_ns"))
+    if not step.enough(exposed_ms):
+        return None
     return Suggestion(
         cause=HOST_COPIES,
         what=what,
@@ -260,6 +267,13 @@ def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:
         remedy=remedy,
         how=how,
     )
+
+
+def _most_beside_ms(step: ProfiledStep) -> float:
+    """What copies beside other work save at most: each device's copies of one direction share a
+    link, so the step takes as long as these.
+    """
+    return step.time_ms - max(step.exposed_ms.values()) / max(step.copying_devices, 1)
 
 
 host_copies = Cause(

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base.errors import CurvescopeError
+from ...base.numbers import number
 from ...profiling.attribution.kernel_precision import kernel_precision
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.schema import INPUT
@@ -55,10 +56,12 @@ NO_LINES = (
     "them, and not of a compiled one. Group by layer, op or kernel, or measure the step with "
     "`curvescope diagnose --step`."
 )
-MEMORY_ONLY = (
-    "This recording has the memory of a step and not its time: `curvescope explain --of memory` "
-    "explains it."
+_MEMORY_ONLY = (
+    "{path} has the memory of a step and not its time: `curvescope explain {path}` explains it."
 )
+_NO_WORK = "No kernel, memcpy or memset of the device was recorded: there is nothing to break down."
+_MOST_OF_HOST = 4  # ranges or calls of the host that are named
+_AROUND = 0.95  # of a step: a longer range is the step
 _TENSOR = "tensor_pipe_use"
 _AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", _TENSOR)
 _DURATION = "duration_ns"
@@ -101,6 +104,37 @@ class Row:
     # sum of the own durations of its kernels in a step, more than `time_ms` where they overlap
     # others; None for idle
     duration_ms: float | None = None
+
+
+def has_memory_only(recording: Recording) -> bool:
+    """Whether a recording has the memory of a step, and no time of one."""
+    steps = recording.frame("steps")
+    return bool(
+        recording.count_rows("peaks")
+        and steps["profiled"].all()
+        and select_profiled_steps(steps).empty
+    )
+
+
+def _say_what_host_did(recording: Recording, steps: pd.DataFrame) -> str:
+    """The longest ranges of the host in a profiled step, or else its calls, as a sentence; empty
+    where neither is known.
+    """
+    profiled = select_profiled_steps(steps)
+    whole_ns = float(profiled["duration_ns"].sum())
+    for table, what in (("ranges", "ranges"), ("api_calls", "calls")):
+        rows = recording.frame(table, ["name", "step", "duration_ns"])
+        rows = rows[rows["step"].isin(profiled["step"]) & rows["duration_ns"].notna()]
+        sums = rows.groupby("name", observed=True)["duration_ns"].sum().astype(float)
+        longest = sums[sums < _AROUND * whole_ns].nlargest(_MOST_OF_HOST)
+        if len(longest) and len(profiled):
+            named = ", ".join(
+                f"{name} {number(time_ns / 1e6 / len(profiled))} ms"
+                for name, time_ns in longest.items()
+            )
+            step_ms = whole_ns / 1e6 / len(profiled)
+            return f" Of a step of {number(step_ms)} ms the longest {what} of the host are {named}."
+    return ""
 
 
 def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
@@ -175,12 +209,10 @@ def break_down_recording(
         if steps.empty
         else find_marked_steps(recording.frame("marks"), steps, recording.statistic)
     )
-    if (
-        steps["profiled"].all()
-        and select_profiled_steps(steps).empty
-        and recording.count_rows("peaks")
-    ):
-        raise CurvescopeError(MEMORY_ONLY)
+    if has_memory_only(recording):
+        raise CurvescopeError(_MEMORY_ONLY.format(path=recording.named))
+    if recording.work == KERNEL and not any(map(recording.count_rows, ("kernels", "memory"))):
+        raise CurvescopeError(f"{_NO_WORK}{_say_what_host_did(recording, steps)} {RECORD_DEVICE}")
     work = device_work(recording, copied_bytes=True, device=device)
     lines = lines_of(recording) if by == "line" else None
     if lines is not None and (steps.empty or lines.empty):
@@ -269,10 +301,7 @@ def break_down(
     if not busy.any() and not any(
         piece.num_rows for piece in work(["step"])
     ):  # unrecorded work is not idle time
-        raise CurvescopeError(
-            "No kernel, memcpy or memset of the device was recorded: there is nothing to break "
-            f"down. {RECORD_DEVICE}"
-        )
+        raise CurvescopeError(f"{_NO_WORK} {RECORD_DEVICE}")
     walls_ms = profiled["duration_ns"].to_numpy(np.float64) / 1e6
     times = choose_averaged(times, steps, statistic, marked is not None)
     numbers = tuple(list_used_steps(times))

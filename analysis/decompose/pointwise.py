@@ -8,6 +8,7 @@ rest.
 from __future__ import annotations
 
 import re
+from itertools import groupby
 
 import numpy as np
 import pandas as pd
@@ -83,5 +84,7 @@ def _is_pointwise(name: str) -> bool:
 
 
 def _join(names: pd.Series) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    runs = [(name, len(list(same))) for name, same in groupby(names)]
+    listed = [name if count == 1 else f"{count} x {name}" for name, count in runs[:_MOST_NAMES]]
+    more = sum(count for _, count in runs[_MOST_NAMES:])
+    return ", ".join(listed) + (f" and {more} more" if more else "")

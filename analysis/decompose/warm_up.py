@@ -99,8 +99,9 @@ def _list_named_times(recording: Recording, steps: pd.DataFrame) -> Iterator[Flo
     calls = by_step(busy["calls"].sum())  # more of them are other work, whose time the host has
     yield calls * usual_ns / max(float(np.median(calls[1:])), 1.0)
     api_calls = recording.arrow("api_calls", ["name", "step", "duration_ns"]).to_pandas()
-    allocates = api_calls["name"].map(host_kind) == "allocation"
-    yield by_step(api_calls[allocates].groupby("step")["duration_ns"].sum())
+    allocating = {name for name in api_calls["name"].unique() if host_kind(name) == "allocation"}
+    allocations = api_calls[api_calls["name"].isin(allocating)]
+    yield by_step(allocations.groupby("step")["duration_ns"].sum())
     for _, ranges in _inside(recording, steps).groupby("name", observed=True):
         times = by_step(ranges.groupby("step")["duration_ns"].sum())
         if np.median(times[1:]) < _WHOLE * usual_ns:

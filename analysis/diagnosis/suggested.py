@@ -107,12 +107,7 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
 
     CurvescopeError: nothing of the device, or of operators, was recorded.
     """
-    breakdown = break_down_recording(recording, by_instance=False)
-    if not any(row.calls and not is_outside(row.label) for row in breakdown.rows):
-        breakdown = break_down_recording(recording, "op")
-        busy_ms = sum(row.time_ms for row in breakdown.groups)
-        if sum(row.time_ms for row in breakdown.groups if row.label == _NO_OP) > busy_ms / 2:
-            breakdown = break_down_recording(recording, "kernel")
+    breakdown = _break_down(recording)
     step = average_profile(recording, breakdown)
     advised = tuple(_advise(suggestion, facts, step) for suggestion in _ask_causes(step))
     gaps, families = _longest(step), _families(step.groups, step.on_host)
@@ -126,6 +121,25 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
         families=families,
         command=tuple(map(str, command or ())),
     )
+
+
+def _break_down(recording: Recording) -> Breakdown:
+    """The breakdown by layer where one is known, else by operator, else by kernel."""
+    if _knows(recording, "layer"):
+        breakdown = break_down_recording(recording, by_instance=False)
+        if any(row.calls and not is_outside(row.label) for row in breakdown.rows):
+            return breakdown
+    if _knows(recording, "op"):
+        breakdown = break_down_recording(recording, "op")
+        busy_ms = sum(row.time_ms for row in breakdown.groups)
+        if sum(row.time_ms for row in breakdown.groups if row.label == _NO_OP) <= busy_ms / 2:
+            return breakdown
+    return break_down_recording(recording, "kernel")
+
+
+def _knows(recording: Recording, column: str) -> bool:
+    """Whether any work has a value there: each breakdown takes as long as all of this."""
+    return any(piece[column].null_count < len(piece) for piece in device_work(recording)([column]))
 
 
 def suggest_beside(
@@ -236,7 +250,8 @@ def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
     facts: dict[str, Any] = {}
     if len(used) and not recording.count_rows("marks"):
         spans = host_spans(recording)
-        facts["gaps"], facts["host_gaps"] = long_gaps(work, used, *spans, LONG_GAP_NS)
+        gaps, facts["host_gaps"] = long_gaps(work, used, *spans, LONG_GAP_NS)
+        facts["gaps"] = gaps.assign(kernel=_first_kernels(recording, gaps["end_ns"]))
         facts["calls"], facts["ranges"] = _calls(recording, used), spans[1]().table()
         facts["capture_ms"] = _capture_ms(recording, used)
         paced = find_paced_kernels(recording, used, hardware_of(recording.meta).sm_count)
@@ -251,6 +266,7 @@ def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
         groups=groups.reset_index(drop=True),
         copies=_copies(recording, used, count),
         exposed_ms=_find_exposed(recording, used, count),
+        copying_devices=_memory(recording, used)["device"].nunique(),
         idle=explain_idle(recording, work, breakdown),
         in_a_row=pointwise_runs(recording, used),
         communication=communication(work, used, breakdown.batch) if len(used) else None,
@@ -268,6 +284,18 @@ def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
         code_in=lambda begin_ns, end_ns: functions().during(begin_ns, end_ns),
         **facts,
     )
+
+
+def _first_kernels(recording: Recording, ends: pd.Series) -> list[str | None]:
+    """The kernel that begins at the end of each gap, where it is the first with its name."""
+    seen: dict[str, int] = {}
+    for piece in recording.pieces("kernels", ["name", "start_ns"]):
+        starts = piece.group_by("name").aggregate([("start_ns", "min")]).to_pydict()
+        for name, start in zip(starts["name"], starts["start_ns_min"], strict=True):
+            if start is not None:
+                seen[name] = min(start, seen.get(name, start))
+    first = {start: name for name, start in seen.items()}
+    return [first.get(int(end)) for end in ends]
 
 
 _JAX_MODULE = r"^XlaModule:#.*\bhlo_module=(?:jit|pmap)_"
@@ -393,7 +421,8 @@ def _copies_in(recording: Recording) -> set[str]:
 
 
 def _memory(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
-    wanted = ["kind", "memcpy_kind", "host_memory", "step", "start_ns", "duration_ns", "bytes"]
+    wanted = ["kind", "memcpy_kind", "host_memory", "device", "step"]
+    wanted += ["start_ns", "duration_ns", "bytes"]
     table = recording.arrow("memory", wanted)
     table = table.filter(
         pc.and_(pc.equal(table["kind"], "memcpy"), table["duration_ns"].is_valid())

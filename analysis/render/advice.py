@@ -50,8 +50,6 @@ _UNSEEN_CODE = (
     "Nothing can be suggested: in {share} of the time no kernel runs, most of it {reason} ({most})."
 )
 _SUM = "Savings are upper bounds, and do not add up: two may be of the same time."
-_MOST_FAMILIES = 6
-_MOST_BOUNDS = 10
 _LEAST_GAP = 0.005  # share of the time of a gap that is listed
 _FIRST_LINES = 3  # of advice after a recording or an import
 
@@ -127,7 +125,7 @@ def first_lines(advice: Advice, axis: Axis = SAMPLES) -> list[str]:
     """The verdict and the largest suggestions, for the end of another command."""
     lines = [breakdown_verdict(advice.breakdown, axis, advice.step.idle)]
     lines += [
-        f"Suggested: {_do(advised)}: {_saves(advised, advice)}." for advised in advice.advised
+        f"Suggested: {say_do(advised)}: {_saves(advised, advice)}." for advised in advice.advised
     ]
     apart = advice.breakdown.set_aside
     return lines[:_FIRST_LINES] + ([] if apart is None else [apart])
@@ -137,14 +135,12 @@ def suggestion_lines(advice: Advice, axis: Axis) -> list[str]:
     """The largest suggestions beside an answer, each on a line; nothing was tried."""
     where = f"at {axis.name} {advice.breakdown.batch}, not tested"
     return [
-        f"Suggested by the profiled steps {where}: {_do(advised)}: {_saves(advised, advice)}."
+        f"Suggested by the profiled steps {where}: {say_do(advised)}: {_saves(advised, advice)}."
         for advised in advice.advised[:_FIRST_LINES]
     ]
 
 
-def render_advice(
-    advice: Advice, axis: Axis = SAMPLES, *, everything: bool = False
-) -> RenderableType:
+def render_advice(advice: Advice, axis: Axis = SAMPLES) -> RenderableType:
     """The verdict, what to do, each suggestion with its evidence, the longest gaps, and the sum by
     kernel family.
     """
@@ -154,16 +150,16 @@ def render_advice(
         Text(),
     ]
     if advice.bounds:
-        blocks.append(_bounds(advice.bounds if everything else advice.bounds[:_MOST_BOUNDS]))
+        blocks.append(_bounds(advice.bounds))
     elif not advice.advised:
-        blocks.append(Text(_nothing(advice)))
+        blocks.append(Text(say_nothing(advice)))
     if advice.advised:
         blocks.append(Text(_TITLE, "bold"))
         rows = table("do", "saves at most", "of it")
         for at, advised in enumerate(advice.advised, 1):
             most_ms = advised.suggestion.at_most_ms
             rows.add_row(
-                f"{at}. {_do(advised)}",
+                f"{at}. {say_do(advised)}",
                 f"{number(most_ms)} ms",
                 share(most_ms, advice.step.time_ms),
             )
@@ -175,17 +171,17 @@ def render_advice(
             blocks.append(Text(_SUM, "dim"))
     if gaps := [gap for gap in advice.gaps if gap.time_ms >= _LEAST_GAP * advice.step.time_ms]:
         blocks += [Text(), _gaps(gaps, advice.breakdown.unit, advice.step.is_torch)]
-    families = advice.families if everything else advice.families[:_MOST_FAMILIES]
-    if len(families) > 1:
-        blocks += [Text(), _families(families, advice)]
+    if len(advice.families) > 1:
+        blocks += [Text(), _families(advice)]
     return Group(*blocks)
 
 
 def _bounds(bounds: Sequence[MeasuredBound]) -> RenderableType:
     """What bounds each kernel, and what to try."""
-    heads = ("ms", "calls", "SM", "memory", "DRAM", "L2", "occupancy", "bound by", "try")
-    optional = ("calls", "DRAM", "L2", "occupancy")
-    rows = table("kernel", *heads, optional=optional, left=("bound by", "try"), words=("try",))
+    heads = ("ms", "calls", "SM", "memory", "DRAM", "L2", "occupancy", "bound by", "waits", "try")
+    optional = ("calls", "DRAM", "L2", "occupancy", "waits")
+    left = ("bound by", "waits", "try")
+    rows = table("kernel", *heads, optional=optional, left=left, words=("waits", "try"))
     for bound in bounds:
         uses = (getattr(bound, name) for name in USES)
         rows.add_row(
@@ -194,6 +190,7 @@ def _bounds(bounds: Sequence[MeasuredBound]) -> RenderableType:
             str(bound.calls),
             *("" if use is None else share(use, 1) for use in uses),
             bound.bound,
+            say_waits(bound),
             bound.do,
         )
     note = (
@@ -203,7 +200,35 @@ def _bounds(bounds: Sequence[MeasuredBound]) -> RenderableType:
     return Group(rows, Text(note, "dim"))
 
 
-def _nothing(advice: Advice) -> str:
+_USE_NAMES = ("SMs", "memory", "DRAM", "L2", "active warps")
+
+
+def render_bound(at: int, bound: MeasuredBound) -> RenderableType:
+    """The bound of one kernel in full: what was measured, what its warps wait for, what to try."""
+    uses = zip(_USE_NAMES, (getattr(bound, name) for name in USES), strict=True)
+    seen = ", ".join(f"{name} {share(use, 1)}" for name, use in uses if use is not None)
+    lines: list[RenderableType] = [
+        Text(f"{bound.kernel} takes {number(bound.time_ms)} ms: bound by {bound.bound}."),
+        Indented(Text(f"{seen} of the most that the device sustains."), label="Seen:  "),
+    ]
+    if waits := say_waits(bound):
+        lines.append(Indented(Text(f"{waits}."), label="Waits: "))
+    lines.append(Indented(Text(f"{bound.do}."), label="Try:   "))
+    return Indented(*lines, label=Text(f"{at}. ", "bold"))
+
+
+def say_waits(bound: MeasuredBound) -> str:
+    """What limits the warps of an SM, and what they wait for; empty where neither is known."""
+    said = []
+    if bound.stall is not None and bound.stall_share is not None:
+        said.append(f"{share(bound.stall_share, 1)} for {bound.stall}")
+    if bound.occupancy is not None and bound.occupancy < 1:
+        limits = " and ".join(bound.limited_by)
+        said.append(f"{limits} limit occupancy to {share(bound.occupancy, 1)}")
+    return "; ".join(said)
+
+
+def say_nothing(advice: Advice) -> str:
     """Why nothing is suggested: nothing is there, or the profile cannot tell."""
     step = advice.step
     waits_ms = sum(time.time_ms for time in step.idle if time.reason in (WAITS, FOLLOWS))
@@ -234,7 +259,8 @@ def _where(gaps: Sequence[LongGap]) -> str:
     return f", the longest after a {longest.launch}{host}"
 
 
-def _do(advised: Advised) -> str:
+def say_do(advised: Advised) -> str:
+    """What to do, as the beginning of a sentence."""
     return advised.do[:1].upper() + advised.do[1:]
 
 
@@ -261,7 +287,7 @@ def render_suggestion(at: int, advised: Advised, advice: Advice) -> RenderableTy
     if suggestion.where or suggestion.stack:
         where = " > ".join((*((suggestion.where,) if suggestion.where else ()), *suggestion.stack))
         lines.append(Indented(Text(where), label="Where: "))
-    lines.append(Indented(Text(f"{_do(advised)}: {_saves(advised, advice)}."), label="Do:    "))
+    lines.append(Indented(Text(f"{say_do(advised)}: {_saves(advised, advice)}."), label="Do:    "))
     if advised.how:
         lines.append(Indented(Text(advised.how), label="How:   "))
     return Indented(*lines, label=Text(f"{at}. ", "bold"))
@@ -306,10 +332,10 @@ def _gaps(gaps: Sequence[LongGap], unit: str, torch: bool) -> RenderableType:
     return Group(rows, Text(note, "dim"))
 
 
-def _families(families: Sequence[tuple[str, float, float]], advice: Advice) -> RenderableType:
+def _families(advice: Advice) -> RenderableType:
     whole_ms = sum(time_ms for _, time_ms, _ in advice.families)
     rows = table("operator" if advice.step.on_host else "kernel family", "ms", "of busy", "calls")
-    for name, time_ms, calls in families:
+    for name, time_ms, calls in advice.families:
         rows.add_row(name, number(time_ms), share(time_ms, whole_ms), _calls(calls))
     return rows
 
@@ -324,23 +350,10 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
 
     `path` is that of the recording or profile, as the user named it.
     """
-    batch = advice.breakdown.batch
-    sizes = "" if batch is None else f" --batch {batch}"
     commands: list[tuple[str, str]] = []
     tried = [advised for advised in advice.advised if is_tried(advised.suggestion, advice.step)]
-    if advice.step.is_jax and advice.command and not tried:
-        sentence = "Diagnose measures the program and tries changes on it"
-    else:
-        sentence = "Diagnose tries such changes on the program"
-    if (tried or advice.step.is_jax) and (said := _on_program(advice)) is not None:
-        commands.append((f"{sentence} (docs/program.md); {said[0]}:", said[1]))
-    elif tried:
-        commands.append(
-            (
-                "Diagnose tries such changes on a step of your own (docs/step.md):",
-                f"curvescope diagnose --step FILE.py:make_step{sizes}",
-            )
-        )
+    if tried or (advice.step.is_jax and _on_program(advice) is not None):
+        commands.append(say_test(advice))
     if len(tried) < len(advice.advised):
         commands.append(
             (
@@ -360,6 +373,22 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
             )
         )
     return commands
+
+
+def say_test(advice: Advice) -> tuple[str, str]:
+    """How to test what is suggested, in a sentence, and the command: of the recorded program, else
+    of a step that has to be written.
+    """
+    tried = any(is_tried(advised.suggestion, advice.step) for advised in advice.advised)
+    if (said := _on_program(advice)) is None:
+        batch = advice.breakdown.batch
+        sizes = "" if batch is None else f" --batch {batch}"
+        sentence = "Diagnose tries such changes on a step of your own (docs/step.md):"
+        return sentence, f"curvescope diagnose --step FILE.py:make_step{sizes}"
+    sentence = "Diagnose tries such changes on the program"
+    if advice.step.is_jax and advice.command and not tried:
+        sentence = "Diagnose measures the program and tries changes on it"
+    return f"{sentence} (docs/program.md); {said[0]}:", said[1]
 
 
 # An argument that is the batch size of training, and a value behind `=`.

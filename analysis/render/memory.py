@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from ...base.numbers import number, quantity
+from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import Recording
+from ..decompose.curve import UNKNOWN
 from ..decompose.statistics import Estimate
 from ..memory import LargestBatch, MemoryDiagnosis, MemoryTerm, Peak, SplitFinding, explain_memory
 from . import terminal, text, words
@@ -69,23 +71,25 @@ def show_memory(
         )
         print_document(document)
         return
-    console = terminal.console()
+    console, last = terminal.console(), diagnosis.peaks[-1]
     console.print(recording_line(recording), style="bold")
     console.print()
     for line in sentences(diagnosis):
         console.print(Text(line, "bold"))
-    terminal.print_below(console, text.render_curve(diagnosis.curve, diagnosis.axis, MEMORY))
+    if last.batch is not None:
+        terminal.print_below(console, text.render_curve(diagnosis.curve, diagnosis.axis, MEMORY))
     _print_kinds(console, diagnosis)
-    last, limit = diagnosis.peaks[-1], None if everything else _MOST_TERMS
+    limit = None if everything else _MOST_TERMS
     _print_split(
         console,
-        f"peak of {diagnosis.axis.name} {last.batch}",
+        f"peak of {_name_peak(last, diagnosis.axis)}",
         last.memory_mb.value,
         last.terms,
         limit,
     )
     tests = [finding.finding for finding in diagnosis.findings]
-    terminal.print_below(console, text.render_findings(tests, diagnosis.axis, MEMORY))
+    if last.batch is not None:
+        terminal.print_below(console, text.render_findings(tests, diagnosis.axis, MEMORY))
     for finding in diagnosis.findings:
         if everything or finding.is_anomaly:
             tested = finding.finding.tested
@@ -104,7 +108,7 @@ def sentences(diagnosis: MemoryDiagnosis) -> list[str]:
     kinds = sorted(last.kinds.items(), key=lambda item: -item[1])[:3]
     most = ", ".join(f"{kind} {words.share(value, whole)}" for kind, value in kinds)
     made = f"; the last before the peak are {last.made_by}" if last.made_by else ""
-    lines = [f"A step of {axis.name} {last.batch} needs {_mb(whole)} at its peak: {most}{made}."]
+    lines = [f"A step of {_name_peak(last, axis)} needs {_mb(whole)} at its peak: {most}{made}."]
     if diagnosis.per_sample_mb is not None:
         fixed = diagnosis.fixed_mb
         beside = (
@@ -112,6 +116,10 @@ def sentences(diagnosis: MemoryDiagnosis) -> list[str]:
         )
         lines.append(f"It grows by {_mb(diagnosis.per_sample_mb)} per {axis.one}{beside}.")
     return lines + _fits(diagnosis.largest_batch, axis.name)
+
+
+def _name_peak(peak: Peak, axis: Axis) -> str:
+    return f"unknown {axis.name}" if peak.batch is None else f"{axis.name} {peak.batch}"
 
 
 def _fits(largest: LargestBatch | None, name: str) -> list[str]:
@@ -136,7 +144,7 @@ def _mb(size_mb: float) -> str:
 
 
 def _print_kinds(console: Console, diagnosis: MemoryDiagnosis) -> None:
-    rows = table("MB at the peak", *(str(peak.batch) for peak in diagnosis.peaks))
+    rows = table("MB at the peak", *(str(peak.batch or UNKNOWN) for peak in diagnosis.peaks))
     for kind in dict.fromkeys(kind for peak in diagnosis.peaks for kind in peak.kinds):
         rows.add_row(kind, *(number(peak.kinds.get(kind, 0.0)) for peak in diagnosis.peaks))
     rows.add_section()

@@ -17,6 +17,7 @@ CUT = "…"  # stands for what is left out
 CHANGE = " → "  # stands between the two names of a change
 _LONGEST = 4096  # characters of a name that are looked at: its ends
 _NO_SPACES = re.compile("[^ ]+")
+_PART_IN_PARENTHESES = re.compile(r"(?<!operator)/\(")  # of a layer: execute/(Unnamed Layer* 76)
 _INNERMOST = re.compile(r"<[^<>]*>")
 _NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+(?=[A-Za-z_~])")
 _CLASS = re.compile(r" \([^()]*\)")  # of a layer: fc6 (Linear) forward
@@ -59,6 +60,8 @@ def _is_signature(name: str) -> bool:
     closed = name.rfind(")")
     for word in _NO_SPACES.finditer(name[: closed + 1]):
         member = name.find("::", word.start(), word.end())
+        if _PART_IN_PARENTHESES.search(word[0]):
+            return False
         if member >= 0 and -1 < name.find("(", member + 2, word.end()) < closed:
             return True
     return False

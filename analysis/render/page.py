@@ -54,6 +54,11 @@ _NEARLY = 0.995  # of the most samples a second, which would be printed as 100 %
 _NUMBERS = re.compile(r"[\W_]*\d+")
 
 
+def limit_width(width: int) -> int:
+    """The width of a page on a terminal of some width."""
+    return min(max(width, _LEAST_WIDTH), _MOST_WIDTH)
+
+
 @dataclass(frozen=True)
 class Page:
     """The answer as lines; what does not fit is left to `--all`."""
@@ -72,7 +77,7 @@ class Page:
 
     def lines(self, width: int, height: int = LINES) -> list[Text]:
         """The lines, no wider than the width but for commands, which are copied whole."""
-        width = min(max(width, _LEAST_WIDTH), _MOST_WIDTH)
+        width = limit_width(width)
         head = [*self._head(width), *self._care(width)]
         time, doing, following = self._time(width), self._do(width), self._next(width)
         most_found = min(len(self.found), _MOST_FOUND)

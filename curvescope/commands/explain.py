@@ -3,8 +3,8 @@
 The answer is one page; a number after the recording shows that finding in full, with how to change
 it, and `--all` shows everything. `--pair 4,8` splits the excess from batch 4 to 8, and `--at 8` the
 curvature at 8, whether significant or not. For a scaling run it prints the efficiency on more
-devices, and where the lost time goes. For a single profile, or one batch size, it says what the
-step waits for, what to do, and what that saves at most: suggested, as nothing was tried.
+devices, and where the lost time goes. For a single profile, or one batch size, the page says what
+the step costs, what to do, and what that saves at most: suggested, as nothing was tried.
 
 Of a table of times, or one pasted for `-`, it names the edges, slow sizes and shape of each curve.
 
@@ -22,7 +22,7 @@ from ..as_environment import print_variables
 from ..base.arguments import parse_duration, parse_share
 from ..base.errors import CurvescopeError
 from ..parsers import group, refuse_given
-from ..quantities import QUANTITIES, TIME, show_quantity
+from ..quantities import MEMORY, QUANTITIES, TIME, show_quantity
 
 if TYPE_CHECKING:
     from ..profiling.recording.store import Recording
@@ -106,23 +106,25 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explain(recording: Recording, args: argparse.Namespace) -> None:
+    from ..analysis.decompose.breakdown import has_memory_only
     from ..analysis.diagnosis.suggested import has_no_curve
     from ..analysis.render.show import show_diagnosis, show_table
     from ..analysis.render.show_advice import show_advice
     from ..experiments.factors import facts_for
 
+    if args.of == TIME and has_memory_only(recording):
+        args.of = MEMORY
     shown = {**options.shown(args), "axis": args.curvature}
     listed = recording.meta.get("recording_type") in ("table", "server log")
     of_curve = not listed and {args.pair, args.at, args.mode} != {None}
     curveless = not (listed or of_curve) and has_no_curve(recording)
-    if args.of != TIME or listed or curveless:
-        if args.finding is not None:
-            raise CurvescopeError(
-                f"Finding {args.finding}: only the answer on the times of a curve numbers what it "
-                f"found; omit the {args.finding}."
-            )
-        if args.svg is not None:
-            raise CurvescopeError("--svg draws the times of one recorded curve: omit it here.")
+    if args.finding is not None and (args.of != TIME or listed):
+        raise CurvescopeError(
+            f"Finding {args.finding}: only the answer on the times of a curve or a profile numbers "
+            f"what it found; omit the {args.finding}."
+        )
+    if args.svg is not None and (args.of != TIME or listed or curveless):
+        raise CurvescopeError("--svg draws the times of one recorded curve: omit it here.")
     if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)
         shown = {"everything": args.all, "as_json": args.json}
@@ -156,7 +158,8 @@ def _explain(recording: Recording, args: argparse.Namespace) -> None:
         page = Page(explain(recording, mode=args.mode, by_instance=args.by_instance))
         options.write_picture(args.svg, curve_svg(page))
     elif curveless:
-        show_advice(recording, args.recording, facts, everything=args.all, as_json=args.json)
+        which = {"finding": args.finding, "everything": args.all, "as_json": args.json}
+        show_advice(recording, args.recording, facts, **which)
     else:
         which = {
             name: getattr(args, name) for name in ("by_instance", "pair", "at", "mode", "finding")

@@ -10,7 +10,13 @@ from typing import Any
 from ...base.words import UNKNOWN
 from .ceilings import BANDWIDTH_KEYS, entry_for
 from .devices import PEAK_PRECISIONS, Device, devices
-from .occupancy import MOST_THREADS_PER_BLOCK, SmLimits, find_limits, occupancy_of
+from .occupancy import (
+    MOST_THREADS_PER_BLOCK,
+    Occupancy,
+    SmLimits,
+    find_limits,
+    occupancy_of,
+)
 
 PEAK = "peak"  # from a datasheet
 CEILING = "ceiling"  # measured on the device
@@ -111,11 +117,17 @@ class Hardware:
         self, threads: int, registers_per_thread: int, shared_memory_bytes: int
     ) -> int | None:
         """Resident blocks of a kernel per SM; None if no block fits or the SM is unknown."""
+        fits = self.fit_on_sm(threads, registers_per_thread, shared_memory_bytes)
+        return None if fits is None else fits.blocks
+
+    def fit_on_sm(
+        self, threads: int, registers_per_thread: int, shared_memory_bytes: int
+    ) -> Occupancy | None:
+        """Theoretical occupancy of a kernel; None if no block fits or the SM is unknown."""
         if self.sm is None or not 1 <= threads <= MOST_THREADS_PER_BLOCK:
             return None
-        return (
-            occupancy_of(self.sm, threads, registers_per_thread, shared_memory_bytes).blocks or None
-        )
+        fits = occupancy_of(self.sm, threads, registers_per_thread, shared_memory_bytes)
+        return fits if fits.blocks else None
 
 
 def hardware_of(meta: Mapping[str, Any]) -> Hardware:

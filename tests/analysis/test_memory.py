@@ -91,9 +91,18 @@ def test_outside_layers_a_term_is_of_an_operator_or_a_line(tmp_path):
     assert [term.label for term in found.peaks[0].terms] == ["model.py:7 activations", "parameters"]
 
 
-def test_memory_of_an_unknown_batch_size_is_no_curve(tmp_path):
+def test_a_peak_of_an_unknown_batch_size_is_told_without_a_curve(tmp_path, capsys):
+    run = write(tmp_path / "r", {None: {("activations", "fc"): 4}}, batches=None)
+    show_memory(run)
+    said = capsys.readouterr().out
+    assert "A step of unknown batch needs 4.00 MB at its peak: activations 100%" in said
+    assert "per sample" not in said
+
+
+def test_memory_of_an_unknown_batch_size_beside_known_ones_is_no_curve(tmp_path):
+    sizes = {None: {("activations", "fc"): 4}, 8: {("activations", "fc"): 8}}
     with pytest.raises(CurvescopeError, match="does not say the batch size; give it with --batch"):
-        explain_memory(write(tmp_path / "r", {None: {("activations", "fc"): 4}}, batches=None))
+        explain_memory(write(tmp_path / "r", sizes, batches=None))
 
 
 def test_repeated_layers_are_one_term(tmp_path):

@@ -5,6 +5,12 @@ import sys
 
 import pytest
 
+from curvescope.analysis.diagnosis.suggested import advise, suggest_shares
+from curvescope.experiments.factors import all_facts
+from curvescope.profiling.recording.experiments import Scope, Stage
+from curvescope.profiling.recording.store import open_recording
+
+from ..experiments.test_remedies import OfProgram
 from ..shared import ROOT
 
 SCRIPT = """
@@ -42,8 +48,22 @@ def test_a_plain_script_ends_with_advice_and_how_to_try_it(tmp_path):
     assert "Suggested: Fuse the optimizer: saves at most" in done.stderr
     assert "host operators" in done.stderr
     assert " kernels" not in done.stderr
-    explain = [sys.executable, "-m", "curvescope", "explain", folder]
+    explain = [sys.executable, "-m", "curvescope", "explain", folder, "--all"]
     done = subprocess.run(explain, cwd=ROOT, capture_output=True, text=True, check=True)
     text = " ".join(done.stdout.split())
+    check_that_diagnose_tests_it_first(folder)
     assert "curvescope diagnose --batch 8 --assign 'batch_size={batch}' --" in text
     assert "one parameter after another" in text
+
+
+def check_that_diagnose_tests_it_first(folder):
+    """Of a program, `diagnose` tries alone and first what its recording suggests most."""
+    recording = open_recording(folder)
+    told = next(
+        advised.suggestion
+        for advised in advise(recording, all_facts(Scope.STEP, "cpu")).advised
+        if advised.suggestion.factors
+    )
+    first = OfProgram({}, suggest_shares(recording)).next(150.0)
+    assert first.stage == Stage.CONFIRM
+    assert first.factors == told.factors[:1]

@@ -150,11 +150,13 @@ def test_copies_of_a_vector_sum_are_no_offloaded_weights(tmp_path, advice):
             (at + 0.01, 1.2, "add(const float *, const float *, float *, int)", piece + 1)
         )
         at += 1.22
-    _, told = advice(export_of(tmp_path / "sum.sqlite", kernels, calls, copies))
+    found, told = advice(export_of(tmp_path / "sum.sqlite", kernels, calls, copies))
     copied = told["copies from and to the host"]
     assert copied.do == "copy beside other work"
     assert "offload" not in copied.how
-    assert copied.suggestion.at_most_ms == pytest.approx(90.0)
+    # Those to the device share a link, and take 60 ms whatever runs beside them.
+    assert copied.suggestion.at_most_ms == pytest.approx(found.step.time_ms - 60.0)
+    assert facts_of(copied)["copies in which nothing else runs"] == pytest.approx(90.0)
 
 
 def test_a_launch_that_loads_its_kernel_is_a_first_use(tmp_path, advice):
@@ -303,3 +305,48 @@ def test_copies_of_a_cpu_are_told(tmp_path, advice):
     path.write_text(path.read_text().replace(json.dumps([T4]), "[]"))
     _, told = advice(path)
     assert told["copies of operands"].suggestion.at_most_ms == pytest.approx(1.0)
+
+
+def test_a_gap_before_the_first_kernel_of_triton_is_a_compilation(tmp_path, advice):
+    """Without call stacks it was code of the host that should run beside the step."""
+    kernels, calls, at = [], [], 0.0
+    for number, name in enumerate(["sgemm", "triton_poi_fused_add_0", "sgemm"]):
+        at += 800.0 if name.startswith("triton") else 1.0
+        calls.append((at, 0.01, "cudaLaunchKernel", number + 1))
+        kernels.append((at + 0.02, 20.0, name, number + 1))
+        at += 20.0
+    _, told = advice(trace_of(tmp_path / "compiled.json", kernels, calls))
+    assert "host code in one gap" not in told
+    compiled = told["compilation in the step"]
+    assert compiled.suggestion.at_most_ms == pytest.approx(800.0, rel=0.01)
+    assert facts_of(compiled)["first kernel after it, of Triton"] == "triton_poi_fused_add_0"
+
+
+def test_a_long_gap_before_a_kernel_of_triton_that_ran_before_is_none(tmp_path, advice):
+    kernels, calls, at = [], [], 0.0
+    for number, wait in enumerate([1.0, 800.0]):
+        at += wait
+        calls.append((at, 0.01, "cudaLaunchKernel", number + 1))
+        kernels.append((at + 0.02, 20.0, "triton_poi_fused_add_0", number + 1))
+        at += 20.0
+    _, told = advice(trace_of(tmp_path / "later.json", kernels, calls))
+    assert "compilation in the step" not in told
+
+
+def test_equal_kernels_in_a_row_are_counted(tmp_path, advice):
+    """They were listed as `elementwise, elementwise, elementwise, elementwise and 5 more`."""
+    add = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
+    names = [*[add] * 9, "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float>"] * 6
+    kernels = [(0.1 + at, 0.99, name, at + 1) for at, name in enumerate(names)]
+    calls = [(0.01 * at, 0.005, "cudaLaunchKernel", at + 1) for at in range(len(names))]
+    _, told = advice(export_of(tmp_path / "row.sqlite", kernels, calls))
+    assert facts_of(told["pointwise kernels in a row"])["most time"] == "9 x elementwise"
+
+
+def test_a_host_without_a_device_is_told_by_its_ranges(tmp_path, refusal_of):
+    ranges = [(0.0, 50.0, "ProfilerStep#1"), (1.0, 15.0, "forward"), (17.0, 30.0, "backward")]
+    operators = [(2.0, 1.0, "aten::mm")]
+    calls = [(2.5, 0.01, "cudaLaunchKernel", 1)]
+    path = trace_of(tmp_path / "host.json", [], calls, ranges, operators)
+    said = " ".join(refusal_of("explain", path).split())
+    assert "the longest ranges of the host are backward 30.00 ms, forward 15.00 ms" in said

@@ -28,6 +28,7 @@ FPROP = "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw
         ("encoder.layer.11.attention.self.query (Linear) backward", 20, "….query backward"),
         ("convolution.forward_training jit:avx512_core", 25, "convolution.…avx512_core"),
         ("MaxPool2DWithIndicesBackward", 24, "MaxPool2DWith…Backward"),
+        ("Context::execute/(Unnamed Layer* 76)", 40, "Context::execute/(Unnamed Layer* 76)"),
         ("x" * 30, 10, "xxxxxx…xxx"),
         ("", 5, ""),
     ],

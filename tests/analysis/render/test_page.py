@@ -15,7 +15,7 @@ from curvescope.analysis.render.found import SURE, find_all
 from curvescope.analysis.render.page import LINES, Page
 from curvescope.profiling.recording.store import open_recording
 
-from ...shared import EXAMPLE, PROFILES, ROOT
+from ...shared import EXAMPLE, ROOT
 from ..synthetic import timed_steps
 
 SWEEPS = (
@@ -156,9 +156,8 @@ def test_a_finding_is_shown_in_full_by_its_number(text_of, refusal_of):
     last = " ".join(text_of("explain", EXAMPLE, "4").split())
     assert "How: MALLOC_MMAP_THRESHOLD_" in last
     assert "has findings 1 to 4" in refusal_of("explain", EXAMPLE, "5")
-    profile = PROFILES / "hta_alexnet_trace.json.gz"
-    for words in ((EXAMPLE, "1", "--of", "memory"), (profile, "1")):
-        assert "Finding 1: only the answer on the times of a curve" in refusal_of("explain", *words)
+    refused = refusal_of("explain", EXAMPLE, "1", "--of", "memory")
+    assert "Finding 1: only the answer on the times of a curve" in refused
 
 
 def test_a_saving_that_may_be_anything_is_unknown(diagnosis_of):

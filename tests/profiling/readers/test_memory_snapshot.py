@@ -116,6 +116,15 @@ def test_snapshots_of_several_batch_sizes_are_a_curve(tmp_path):
     assert [point.time_ms.value for point in found.curve.points] == pytest.approx([120, 240])
 
 
+def test_explain_tells_a_snapshot_without_a_batch_size_or_an_option(tmp_path, capsys):
+    file = write(tmp_path / "snapshot.pickle", snapshot())
+    assert main(["breakdown", str(file)]) == 2
+    assert f"`curvescope explain {file}` explains it" in capsys.readouterr().err
+    assert main(["explain", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "A step of unknown batch needs 120 MB at its peak: parameters 50%" in said
+
+
 class Harmful:
     def __reduce__(self):
         return os.system, ("touch harmed",)

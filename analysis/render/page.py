@@ -89,6 +89,9 @@ class Page:
         def over() -> int:
             return rest + extra + sizes + found_lines - height
 
+        if over() > 0:
+            rest -= len(time[:-1])
+            time = time[-1:]  # of the largest size alone
         while over() > 0 and sizes > _LEAST_SIZES:
             if found_lines > _LEAST_FOUND + 1 and sizes <= 9:
                 found_lines -= 1

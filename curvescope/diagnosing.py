@@ -33,7 +33,7 @@ _FAST_S = FAST_TOTAL_S - LEAST_EXPERIMENTS_S  # for rounds of fast steps
 
 if TYPE_CHECKING:
     from .analysis.diagnosis.result import Diagnosis
-    from .profiling.measure.sites.site import Site
+    from .profiling.measure.sites.site import SweptSite
     from .profiling.measure.sweep import Precise
 
 
@@ -132,7 +132,7 @@ def _check(make_step: object, batches: Sequence[int]) -> None:
 
 
 def measure(
-    site: Site,
+    site: SweptSite,
     values: Sequence[int],
     protocol: Protocol,
     path: AnyPath,
@@ -236,7 +236,7 @@ def measure(
             messages.print(f"No experiments: {error}", style="yellow")
 
 
-def _device_of(site: Site) -> str:
+def _device_of(site: SweptSite) -> str:
     """The device in words; of a program that another framework runs on a GPU, the one it told."""
     from .profiling.hardware.host import describe_device
 

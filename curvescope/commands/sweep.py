@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..profiling.measure.configuration import Configuration
-    from ..profiling.measure.sites.process import Measurer
+    from ..profiling.measure.sites.machines import Measurer
     from ..profiling.measure.sweep_plan import SweepPlan
     from ..profiling.measure.workers import Workers
     from ..profiling.recording.store import Recording

@@ -17,7 +17,7 @@ from typing import Any
 from ...base.errors import BackendMissingError, CurvescopeError
 from . import worker_server
 from .machine import Machine
-from .sites.process import Measurer
+from .sites.machines import Measurer
 from .visits import Empty
 from .workers import ATTEMPTS, Workers, abandon_visit, check_same_kind
 

@@ -25,7 +25,7 @@ from .machine import describe_machine
 from .probing import Probing, protocol_of_probes
 from .protocol import Protocol
 from .sites.here import Here
-from .sites.site import Site
+from .sites.site import SweptSite
 from .stopping import Complete, StoppingRule
 from .visits import FAILED, Empty, StepRow, Visit, VisitPlan
 
@@ -34,7 +34,7 @@ Precise = Callable[[Sequence[StepRow]], bool]
 
 
 def run_sweep(
-    site: Site,
+    site: SweptSite,
     batches: Sequence[int],
     protocol: Protocol,
     path: AnyPath,

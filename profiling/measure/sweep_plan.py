@@ -26,7 +26,7 @@ from .loop import Progress, VisitWriter
 from .machine import Machine, different_facts
 from .protocol import Protocol, doubled
 from .sites.command import Command
-from .sites.process import LocalMeasurer, Measurer
+from .sites.machines import LocalMeasurer, Measurer
 from .stopping import Complete, Until
 from .sweep import Precise, describe_sweep, run_sweep, sweep_batches, why_unmeasured
 from .visits import Empty, Visit, VisitPlan

@@ -19,7 +19,7 @@ from typing import Any
 
 from ...base.own_process import python_command
 from .processes import connection_of, start_with_socket
-from .sites.process import LocalMeasurer
+from .sites.machines import LocalMeasurer
 
 
 class ServerEnded(Exception):  # noqa: N818 - an event, not an error of the caller

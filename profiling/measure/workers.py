@@ -16,7 +16,7 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from .machine import Machine
-from .sites.process import Measurer
+from .sites.machines import Measurer
 from .visits import KILLED, Empty
 from .worker_server import Server, ServerEnded
 

@@ -64,7 +64,7 @@ def backend(library):
 @pytest.mark.parametrize("problem", CHECKED, ids=lambda problem: problem.label)
 def test_a_problem_is_uploaded_set_up_checked_and_timed(backend, problem):
     measurement = BenchMeasurement(problem)
-    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    measurement.take(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.verification.outcome == BenchOutcome.OK, measurement.verification
     # One launch, and nothing else, between the events.
     assert measurement.durations_ns() == [1e6 / measurement.inner]
@@ -76,7 +76,7 @@ def test_a_problem_is_uploaded_set_up_checked_and_timed(backend, problem):
 
 def test_a_problem_that_a_launch_repeats_runs_once_with_cold_caches(backend):
     measurement = BenchMeasurement(Memory("copy", 4800))
-    measurement.visit(backend, Method(cache="cold", visit_s=0.0))
+    measurement.take(backend, Method(cache="cold", visit_s=0.0))
     assert measurement.inner == 1
     assert measurement.durations_ns() == [1e6]
 
@@ -84,13 +84,13 @@ def test_a_problem_that_a_launch_repeats_runs_once_with_cold_caches(backend):
 def test_a_chase_goes_on_where_it_ended_and_so_visits_the_complete_buffer(backend, library):
     """Each run visits 32 of 200 lines; runs from the first line would meet the same 32 again."""
     measurement = BenchMeasurement(Latency(64 * 200, loads=32))
-    measurement.visit(backend, Method(cache="hot", samples_per_visit=(7, 7)))
+    measurement.take(backend, Method(cache="hot", samples_per_visit=(7, 7)))
     assert len(set(library.memory.visited[-7 * 32 :])) == 200
 
 
 def test_the_stream_is_held_while_the_launches_of_the_throughput_are_queued(backend, library):
     measurement = BenchMeasurement(Launch("throughput"))
-    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    measurement.take(backend, Method(cache="hot", visit_s=0.0))
     launched = library.launches[-501:]
     assert launched == ["spin", *["empty"] * 500]
     assert measurement.durations_ns() == [1e6]  # of one launch: the hold is before the first event
@@ -99,7 +99,7 @@ def test_the_stream_is_held_while_the_launches_of_the_throughput_are_queued(back
 @pytest.mark.parametrize("problem", UNCHECKED, ids=lambda problem: problem.label)
 def test_kernels_that_keep_nothing_are_timed_and_said_not_to_be_verified(backend, problem):
     measurement = BenchMeasurement(problem)
-    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    measurement.take(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.verification.outcome == BenchOutcome.NOT_VERIFIED
 
 
@@ -107,7 +107,7 @@ def test_the_peak_is_checked_in_one_round_and_timed_in_many(backend):
     problem = peak_problem(backend, "fp32")
     assert problem == PeakRounds("peak_fp32", 4 * 8 * 256, 256)
     measurement = BenchMeasurement(problem)
-    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    measurement.take(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.verification.outcome == BenchOutcome.OK
     assert set(backend.peak_precisions) == {"fp64", "fp32", "tf32", "fp16", "bf16", "int8"}
     assert problem.work.flops == 256 * 4 * 8 * 256 * 2000
@@ -295,7 +295,7 @@ def test_cupy_launches_through_the_driver_and_times_in_the_same_stream(problem, 
     cupy, log = fake_cupy()
     backend = CubinBackend("cupy", CupyDriver(cupy, 0))
     measurement = BenchMeasurement(problem)
-    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    measurement.take(backend, Method(cache="hot", visit_s=0.0))
     assert (kernel, 0, 0, 0) in log  # the null stream
     if kernel != "empty":
         assert measurement.verification.outcome == BenchOutcome.OK

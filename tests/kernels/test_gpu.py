@@ -45,7 +45,7 @@ def backend(request):
 @pytest.mark.parametrize("cache", ["cold", "hot"])
 def test_every_backend_is_right_or_says_that_it_cannot(backend, problem, cache):
     measurement = BenchMeasurement(problem)
-    measurement.visit(backend, Method(cache=cache, visit_s=0.01, verify=not ON_VIRTUAL_CARD))
+    measurement.take(backend, Method(cache=cache, visit_s=0.01, verify=not ON_VIRTUAL_CARD))
     timed = (BenchOutcome.OK, BenchOutcome.NOT_VERIFIED)
     expected = timed if is_supported(backend.name, problem) else (BenchOutcome.UNSUPPORTED,)
     assert measurement.verification.outcome in expected, measurement.verification
@@ -66,7 +66,7 @@ def is_supported(backend, problem):
 def measured_ns(backend, problem, **method):
     measurement = BenchMeasurement(problem)
     for _ in range(6):
-        measurement.visit(
+        measurement.take(
             backend, Method(cache="hot", visit_s=0.05, verify=not ON_VIRTUAL_CARD, **method)
         )
     assert measurement.timed, measurement.verification
@@ -102,7 +102,7 @@ def test_the_peaks_do_the_arithmetic_they_say(backend):
         pytest.skip(f"{backend.name} has no peak kernels")
     for precision in backend.peak_precisions:
         measurement = BenchMeasurement(peak_problem(backend, precision))
-        measurement.visit(backend, Method(cache="hot", visit_s=0.01))
+        measurement.take(backend, Method(cache="hot", visit_s=0.01))
         assert measurement.verification.outcome == BenchOutcome.OK, (
             precision,
             measurement.verification,
@@ -117,7 +117,7 @@ def test_the_same_cubin_takes_the_same_time_through_every_library():
         try:
             backend = open_backend(name, "cuda")
             measurement = BenchMeasurement(problem)
-            measurement.visit(backend, Method(cache="hot", visit_s=0.2))
+            measurement.take(backend, Method(cache="hot", visit_s=0.2))
         except (BackendMissingError, UnsupportedError) as error:
             pytest.skip(str(error))
         medians[name] = float(np.median(measurement.durations_ns()))

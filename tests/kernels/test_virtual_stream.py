@@ -67,7 +67,7 @@ def close(expected_ns: float, calls: int = 1) -> Any:
 def measured(backend: Backend, method: Method, visits: int = 3) -> BenchMeasurement:
     measurement = BenchMeasurement(Gemm(1, 1, 1))
     for _ in range(visits):
-        measurement.visit(backend, method)
+        measurement.take(backend, method)
     return measurement
 
 
@@ -93,11 +93,9 @@ def test_the_throughput_of_launches_is_the_devices_at_little_cost(
         "throughput", "empty", partial(stream.launch, launch_ns), stream.synchronize
     )
     backend, measurement = Backend(stream, prepared), BenchMeasurement(Gemm(1, 1, 1))
-    measurement.visit(backend, Method(cache="hot"))
+    measurement.take(backend, Method(cache="hot"))
     began_ns = stream.host_ns
-    durations_ns = [
-        sample.duration_ns for sample in measurement.visit(backend, Method(cache="hot"))
-    ]
+    durations_ns = [sample.duration_ns for sample in measurement.take(backend, Method(cache="hot"))]
     assert min(durations_ns) == close(launch_ns, QUEUED) == max(durations_ns)
     host_ns = QUEUED * 7_000
     assert stream.host_ns - began_ns < (len(durations_ns) + 1) * 3 * host_ns

@@ -32,7 +32,7 @@ from ..configuration import Configuration
 from ..program_run import NO_STEP_S, Found, last_words, run_program
 from ..protocol import Protocol
 from ..visits import FAILED, KILLED, OUT_OF_MEMORY, Empty, Visit, VisitPlan
-from .site import ONE_VISIT, Facts, Site
+from .site import ONE_VISIT, Facts, SweptSite
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -64,7 +64,13 @@ _MOST_LONGER = 4  # times the steps of a run without slow ones
 _Functions = tuple[str | None, Sequence[Mapping[str, Any]]]  # the mark, and all of them
 
 
-class Command(Site):
+# The first step of a run also builds and compiles.
+IN_RUN = Facts(ONE_VISIT, discards=1, samples_clocks=True)
+# Of a run beside those of other versions or variants, whose processes sample none.
+IN_TURN = replace(IN_RUN, samples_clocks=False)
+
+
+class Command(SweptSite):
     """A program, which runs anew for every visit."""
 
     def __init__(
@@ -73,14 +79,16 @@ class Command(Site):
         axis: Axis,
         fixed: Mapping[str, int] | None = None,
         *,
+        facts: Facts = IN_RUN,
         variables: Mapping[str, str] | None = None,
         changes: Sequence[str] = (),
     ) -> None:
-        """Prepare; nothing runs before `begin`.
+        """Prepare; nothing runs.
 
         `variables` are further ones of the program's environment; `changes` are made in its
         process by `startup/program_changes.py`.
         """
+        self._facts = facts
         self.program, self.axis, self.fixed = program, axis, dict(fixed or {})
         self.device = "cpu"
         self.startup_s: dict[int, list[float]] = {}
@@ -132,27 +140,31 @@ class Command(Site):
         self._recording = recording
         if self._begun is None:
             batch = min(batches)
-            self._begun = batch, self.run(batch, VisitPlan(protocol))
+            self._begun = batch, self._run(batch, VisitPlan(protocol))
         result = self._begun[1]
         if isinstance(result, Empty) and result.why == FAILED:
             raise CurvescopeError(result.detail)
 
     def facts(self) -> Facts:
-        """The first step of a run also builds and compiles."""
-        return Facts(ONE_VISIT, discards=1, samples_clocks=True)
+        """What happens around timed steps."""
+        return self._facts
 
-    def visit(self, condition: int, how: VisitPlan) -> Visit | Empty:
+    def visit(
+        self, condition: int, how: VisitPlan, while_waiting: Callable[[], object] = lambda: None
+    ) -> Visit | Empty:
         """Run the program once, unless the first visit is of this value, and was not asked for
-        yet.
+        yet; `while_waiting` is called meanwhile.
         """
+        if not self._facts.samples_clocks:
+            return self._run(condition, how, while_waiting)
         with self._clocks:
             if self._begun is not None and self._begun[0] == condition:
                 (_, result), self._begun = self._begun, (-1, self._begun[1])
             else:
-                result = self.run(condition, how, self._clocks.sample_sometimes)
+                result = self._run(condition, how, self._clocks.sample_sometimes)
         return result if isinstance(result, Empty) else replace(result, clocks=self._clocks.take())
 
-    def run(
+    def _run(
         self, batch: int, how: VisitPlan, while_running: Callable[[], object] = lambda: None
     ) -> Visit | Empty:
         """Run the program once for a value of the axis; `while_running` is called meanwhile."""

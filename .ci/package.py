@@ -32,7 +32,6 @@ EXTRAS = {
     "cuda11",
     "cuda12",
     "cuda13",
-    "pycuda",
     "mcp",
     "ncu",
     "cluster",

@@ -34,7 +34,6 @@ EXTRAS = {
     "cuda13",
     "mcp",
     "ncu",
-    "cluster",
     "docs",
     "dev",
 }

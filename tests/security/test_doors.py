@@ -41,9 +41,6 @@ ALLOWED = {
     "profiling/readers/nsight_reports.py convert_report": OWN_FOLDER,
     "profiling/readers/nsight_reports.py write_table": OWN_FOLDER,
     "profiling/collect/startup/": IN_PROGRAM,
-    "profiling/collect/attach.py Attached.watch": "the file that the user named to start by",
-    "profiling/collect/attach.py _NextSteps._save": OWN_FOLDER,
-    "profiling/collect/attach.py _write_window": OWN_FOLDER,
     "profiling/collect/shared_memory.py": "the folder of chunk files that the running command made "
     "for the program that it runs: completing a recording calls none of these",
     "profiling/collect/trace_handler.py": NEW,

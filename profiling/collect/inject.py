@@ -25,7 +25,7 @@ from .command import endings_held, require_program, run_command
 from .cupti_turns import find_loaded_collector, profiles_now, take_turns
 from .kept_chunks import FOLDER_VARIABLE, NotMergedError, begin
 from .merge import PROBE
-from .shared_memory import drained_meanwhile, shared_memory, wait_for_late_ends
+from .shared_memory import drain_meanwhile, share_memory, wait_for_late_ends
 
 FLUSH_VARIABLE = "CURVESCOPE_FLUSH_DENORMAL"  # for `startup`: torch flushes denormal numbers
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
@@ -65,9 +65,9 @@ def record_command(
     }
     environment[CUPTI_FOLDERS_VARIABLE] = _own_cupti_folders()
     environment["PYTHONPATH"] = startup_path()
-    with endings_held(), shared_memory(folder) as memory:
+    with endings_held(), share_memory(folder) as memory:
         try:
-            with drained_meanwhile(folder, memory) as deleted:
+            with drain_meanwhile(folder, memory) as deleted:
                 ending = run_command(with_startup(command), environment)
                 if memory is not None:
                     wait_for_late_ends(memory)
@@ -145,7 +145,7 @@ def record(
         path = new_recording_path("record")
     folder = Path(path)
     chunks = begin(folder, _meta(), options)
-    with shared_memory(chunks.folder):
+    with share_memory(chunks.folder):
         recording = Recording(folder, {})
         before = os.environ.get(NVTX_VARIABLE)
         os.environ[NVTX_VARIABLE] = str(library_path())

@@ -243,7 +243,7 @@ def with_tables(recording: Recording, say: Callable[[str], None]) -> Iterator[Re
         yield open_recording(path)
         return
     is_cut, _ = _is_cut(path)
-    with _merged_meanwhile(recording, is_cut) as merged:
+    with _merge_meanwhile(recording, is_cut) as merged:
         yield merged
 
 
@@ -268,7 +268,7 @@ def complete_if_cut(path: Path, say: Callable[[str], None]) -> bool:
 
 
 @contextmanager
-def _merged_meanwhile(recording: Recording, is_cut: bool) -> Iterator[Recording]:
+def _merge_meanwhile(recording: Recording, is_cut: bool) -> Iterator[Recording]:
     """Merge the chunk files of a recording into a temporary one for the block."""
     path = Path(str(recording.path))
     folder = path / CHUNKS

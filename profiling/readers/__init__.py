@@ -45,7 +45,6 @@ _UNREADABLE = (
 READERS = (
     "nsys_sqlite",
     "nvprof_sqlite",
-    "rocpd_sqlite",
     "curvescope_json",
     "proton_json",
     "tensorflow_json",
@@ -244,7 +243,7 @@ def _unknown(source: Source) -> str:
             return message
     if source.tables is not None:
         return (
-            "a SQLite database, but none of Nsight Systems, nvprof or rocprofv3; export with "
+            "a SQLite database, but none of Nsight Systems or nvprof; export with "
             "`nsys export --type sqlite`."
         )
     if source.text.startswith("<"):
@@ -285,7 +284,7 @@ def _unknown(source: Source) -> str:
         )
     return (
         "no profile that Curvescope reads: it reads SQLite exports of Nsight Systems, files and "
-        "CSV of nvprof, CSV of Nsight Compute, databases of rocprofv3 (`--output-format rocpd`), "
+        "CSV of nvprof, CSV of Nsight Compute, "
         "traces of PyTorch, TensorFlow and JAX (JSON or .xplane.pb), logs of vLLM, SGLang, "
         "TensorRT-LLM and llama.cpp, results of benchmarks of servers, and tables of times whose "
         "first line names a size and a time, e.g. batch and time_ms."

@@ -9,14 +9,13 @@ that waits least; fetching the batch (input); none of these (idle). Clocks need 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from ...profiling.attribution.collectives import collective
 from ...profiling.attribution.range_names import DISTRIBUTED, INPUT_PHASE, PHASE_RANGE
-from ...profiling.measure.clock_alignment import ClockAlignment
 from ..decompose.exclusive import share_by_layer_ns
 from ..decompose.statistics import Floats, Ints
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
@@ -46,8 +45,6 @@ class RankTables:
     steps: pd.DataFrame  # its `steps` table
     kernels: pd.DataFrame  # its kernels and copies, with `KERNEL_COLUMNS`
     ranges: pd.DataFrame  # its `ranges` table
-    # alignment of its clock with that of rank 0
-    clock: ClockAlignment = field(default_factory=ClockAlignment)
 
 
 def find_common_steps(ranks: Sequence[RankTables], profiled: bool) -> pd.DataFrame:

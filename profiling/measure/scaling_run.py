@@ -23,10 +23,9 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ..recording.rank_info import META_KEY, RankInfo
-from ..recording.store import META_FILE, RecordingWriter, open_recording
+from ..recording.store import META_FILE, RecordingWriter
 from ..workload.input_pipeline import make_feed
 from ..workload.network_step import Workload
-from .clock_alignment import ClockAlignment, Reading, alignment_of
 from .loop import Loop, Progress, VisitWriter
 from .machine import describe_machine
 from .process_group import ProcessGroup
@@ -54,11 +53,6 @@ class _Command:
     point: ScalingPoint
     round_: int
     profiled_steps: int  # at most
-
-
-@dataclass(frozen=True)
-class _ReadClocks:
-    """Compare the clocks of the nodes."""
 
 
 def run_rank(
@@ -133,7 +127,6 @@ class _Rank:
         network = plan.configuration.find_network()
         model = network.build()  # every workload starts from a copy of it
         self._network = replace(network, build=lambda: copy.deepcopy(model))
-        self._readings: list[Reading] = []
         self._visits: dict[int, VisitWriter] = {}  # by number of devices, if this rank takes part
         self._steps: RankSteps | None = None  # of the last visit
         self._devices = 0  # of the last visit
@@ -169,8 +162,6 @@ class _Rank:
     def _open(self, devices: int, rank_info: RankInfo, complete: set[str]) -> RecordingWriter:
         path = rank_folder_to_write(self._folder, devices, rank_info.rank)
         if (path / META_FILE).is_file():
-            recording = open_recording(path)
-            self._readings = list(alignment_of(recording.meta[META_KEY].get("clock")).readings)
             return RecordingWriter.resume(path, "steps", whole=complete)
         plan = self._plan
         batches = sorted(point.batch for point in plan.points if point.devices == devices)
@@ -222,11 +213,7 @@ class _Rank:
 
     def _lead(self) -> None:
         """On rank 0: command all visits, and take part in them."""
-        plan, read_clocks = self._plan, len(set(self._ranks.nodes)) > 1
-
-        def begin_round() -> None:
-            if read_clocks:
-                self._command(_ReadClocks())
+        plan = self._plan
 
         def precise(_: object) -> bool:
             return all(
@@ -240,26 +227,19 @@ class _Rank:
             finished=lambda point: point.batch in self._too_large,
             visited=lambda point, round_: self._visits[point.devices].has(point.batch, round_),
             group=lambda point: point.devices,
-            begin_round=begin_round,
             label=lambda point: counted(point.devices, "device"),
             report=self._report,
             clock_s=self._clock_s,
         ).run()
-        begin_round()
         self._ranks.broadcast(None)
 
     def _command_visit(self, point: ScalingPoint, round_: int) -> None:
         profiled = min(self._plan.protocol.profiled_steps, self._cheap_profiles.get(point, 1))
-        self._command(_Command(point, round_, profiled))
-
-    def _command(self, command: _Command | _ReadClocks) -> None:
+        command = _Command(point, round_, profiled)
         self._ranks.broadcast(command)
         self._obey(command)
 
-    def _obey(self, command: _Command | _ReadClocks) -> None:
-        if isinstance(command, _ReadClocks):
-            self._read_clocks()
-            return
+    def _obey(self, command: _Command) -> None:
         if command.point.devices != self._devices:
             self._devices = command.point.devices
             if self._steps is not None:
@@ -268,17 +248,6 @@ class _Rank:
                 gc.collect()  # DDP and its hooks refer to each other
         if self._devices in self._visits:
             self._visit(command)
-
-    def _read_clocks(self) -> None:
-        reading = self._ranks.read_clocks()
-        if reading is not None:
-            self._readings = sorted([*self._readings, reading], key=lambda each: each.at_ns)
-        for devices, visits in self._visits.items():
-            rank = self._ranks.rank_among(devices)
-            assert rank is not None
-            visits.writer.update(
-                **{META_KEY: rank.entry(ClockAlignment(tuple(self._readings)).entry())}
-            )
 
     def _make_workload(self, devices: int) -> Workload:
         """Build the network for steps on a number of devices."""

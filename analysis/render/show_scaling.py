@@ -104,8 +104,8 @@ def _tables(point: ScalingPoint, recordings: Sequence[Recording]) -> PointTables
         kernels = [recording.frame("kernels", KERNEL_COLUMNS)]
         kernels += [piece.to_pandas().astype(_TEXTS) for piece in copies(recording, KERNEL_COLUMNS)]
         work = pd.concat(kernels, ignore_index=True)
-        of_point = steps[steps["batch"] == point.batch]
-        ranks.append(RankTables(index, node, of_point, work, recording.frame("ranges")))
+        chosen = steps[steps["batch"] == point.batch]
+        ranks.append(RankTables(index, node, chosen, work, recording.frame("ranges")))
     return PointTables(point, tuple(ranks), int(recordings[0].meta.get("discarded_steps", 0)))
 
 

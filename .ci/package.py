@@ -32,10 +32,8 @@ EXTRAS = {
     "cuda11",
     "cuda12",
     "cuda13",
-    "pycuda",
     "mcp",
     "ncu",
-    "cluster",
     "docs",
     "dev",
 }

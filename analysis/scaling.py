@@ -120,8 +120,6 @@ class ScaledPoint:
     # number of profiled steps whose collectives differ between ranks; their waiting is in
     # communication
     unmatched_steps: int
-    # largest error between clocks of ranks; 0 if they share a clock. No time depends on it.
-    clock_error_ns: int
     loss: EfficiencyLoss | None  # None for one device, and if no step was profiled
 
 
@@ -215,7 +213,6 @@ class _Run:
             discarded_steps=tables.discarded,
             incomplete_steps=max(kept) - of_curve.n,
             unmatched_steps=self._unmatched[point],
-            clock_error_ns=_clock_error_ns(tables.ranks),
             loss=None if only else self._loss(point, alone, strong),
         )
 
@@ -270,17 +267,6 @@ def _mean_steps(shared: pd.DataFrame, point: ScalingPoint) -> pd.DataFrame:
     duration_ns = shared.filter(regex=r"^duration_ns_").mean(axis=1)
     numbered = shared[["round", "index"]].assign(step=range(len(shared)), duration_ns=duration_ns)
     return numbered.assign(profiled=False, point=[point] * len(shared))
-
-
-def _clock_error_ns(ranks: Sequence[RankTables]) -> int:
-    return max(
-        (
-            int(rank.clock.error_ns(int(at)))
-            for rank in ranks
-            for at in rank.steps["start_ns"].dropna()
-        ),
-        default=0,
-    )
 
 
 def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:

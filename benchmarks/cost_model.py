@@ -27,8 +27,8 @@ from curvescope.analysis.cost_model.choice import (
     choose_algorithm,
     estimate_products_of,
     get_library,
-    known_choice,
     lacks_transposed,
+    look_up_choice,
 )
 from curvescope.analysis.cost_model.constants import (
     Constants,
@@ -121,7 +121,7 @@ def compare(
         kinds = product_kinds(problems.flops, problems.touched_bytes)
     else:
         estimates = estimate_algorithms("forward", problems, machine)
-        taken = known_choice(library, "forward", problems, machine.device, learned, timed=False)
+        taken = look_up_choice(library, "forward", problems, machine.device, learned, timed=False)
         time_s = choose_algorithm(estimates, problems, "forward", library, taken=taken).time_s
         kinds = np.full(len(time_s), "forward")
     times = {"measured_ms": group.time_s * 1e3, "predicted_ms": time_s * 1e3}

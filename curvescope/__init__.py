@@ -15,7 +15,6 @@ _PUBLIC = {
     "diagnose": "curvescope.diagnosing",
     "annotate": "curvescope.profiling.workload.annotate",
     "record": "curvescope.profiling.collect.inject",
-    "attach": "curvescope.profiling.collect.attach",
     "open_recording": "curvescope.recording",
     "explain": "curvescope.analysis.diagnosis.explain",
     "confirm": "curvescope.experiments.confirming",

@@ -27,13 +27,12 @@ from .base.errors import CurvescopeError
 from .base.torch_runtime import load_torch, pick_device
 from .profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol
 from .profiling.recording.axis import Axis, axis_of
-from .profiling.recording.remote_store import AnyPath, as_path
 
 _FAST_S = FAST_TOTAL_S - LEAST_EXPERIMENTS_S  # for rounds of fast steps
 
 if TYPE_CHECKING:
     from .analysis.diagnosis.result import Diagnosis
-    from .profiling.measure.sites.site import Site
+    from .profiling.measure.sites.site import SweptSite
     from .profiling.measure.sweep import Precise
 
 
@@ -110,7 +109,7 @@ def diagnose(
         fixed=fixed,
     )
     workload = GraphedSteps(steps) if cuda_graph else steps
-    path = new_recording_path(workload.name) if output is None else as_path(str(output))
+    path = new_recording_path(workload.name) if output is None else Path(output)
     site = Rounds(workload)
     measure(site, sorted(set(batches)), how, path, lambda _: experiments_s, probe_share=probe)
     return explain(open_recording(path), curvature)
@@ -132,10 +131,10 @@ def _check(make_step: object, batches: Sequence[int]) -> None:
 
 
 def measure(
-    site: Site,
+    site: SweptSite,
     values: Sequence[int],
     protocol: Protocol,
-    path: AnyPath,
+    path: Path,
     experiments_s_of: Callable[[str], float | None],
     precise: Precise = lambda _: False,
     probe_share: float = 0.0,
@@ -236,7 +235,7 @@ def measure(
             messages.print(f"No experiments: {error}", style="yellow")
 
 
-def _device_of(site: Site) -> str:
+def _device_of(site: SweptSite) -> str:
     """The device in words; of a program that another framework runs on a GPU, the one it told."""
     from .profiling.hardware.host import describe_device
 

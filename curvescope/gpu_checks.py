@@ -181,7 +181,7 @@ def _collector() -> Iterator[Check]:
     )
     yield Check(
         name,
-        test.passed,
+        test.has_passed,
         f"{test.recorded} of {counted(test.launched, 'kernel')} recorded, {test.with_geometry} "
         f"with geometry, {test.seconds:.2f} s",
         "`curvescope record` loses GPU work here; the line above says why",

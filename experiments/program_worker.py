@@ -12,8 +12,9 @@ from dataclasses import replace
 from itertools import count
 
 from ..base.errors import CurvescopeError
-from ..profiling.measure.sites.command import Command
+from ..profiling.measure.sites.command import IN_TURN, Command
 from ..profiling.measure.visits import FAILED, Empty, Visit, VisitPlan
+from ..profiling.recording.axis import Axis
 from ..profiling.recording.experiments import members
 from .factor import Factor, Target
 from .factors import factor_of, step_change
@@ -46,12 +47,19 @@ def fits_programs(factor: Factor) -> bool:
     )
 
 
-class ProgramWorker:
+class ProgramWorker(Command):
     """The runs of one variant; the methods are those of `StepWorker`."""
 
     def __init__(self, target: Target, factor: str | None) -> None:
-        variables, changes = variables_of(factor), changes_of(factor)
-        self._command = Command.of(target.configuration, variables=variables, changes=changes)
+        configuration = target.configuration
+        super().__init__(
+            configuration.find_program(),
+            Axis(configuration.axis),
+            dict(configuration.fixed),
+            facts=IN_TURN,
+            variables=variables_of(factor),
+            changes=changes_of(factor),
+        )
 
     def warm_up(self, while_waiting: Callable[[], object] = lambda: None) -> Ready | Empty:
         """Nothing runs before the first visit."""
@@ -61,9 +69,9 @@ class ProgramWorker:
     def visit(
         self, condition: int, how: VisitPlan, while_waiting: Callable[[], object] = lambda: None
     ) -> Visit | Empty:
-        """Run the program once; see `StepWorker.visit`."""
+        """Run the program once; each run stands for a process."""
         try:
-            result = self._command.run(condition, how, while_waiting)
+            result = super().visit(condition, how, while_waiting)
         except CurvescopeError as error:
             return Empty(FAILED, str(error))
         if isinstance(result, Empty):
@@ -75,6 +83,3 @@ class ProgramWorker:
     def available_bytes(self) -> int | None:
         """Unknown: one run has the memory at a time."""
         return None
-
-    def end(self) -> None:
-        """Every run has ended."""

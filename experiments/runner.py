@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from ..profiling.measure.loop import Loop, Progress
 from ..profiling.measure.stopping import Complete, StoppingRule, Until
-from ..profiling.measure.visits import Look
+from ..profiling.measure.visits import Empty, Look, Visit
 from ..profiling.recording.experiment_entries import part_of, record_experiment
 from ..profiling.recording.experiments import TIME_IS_UP, Experiment, Scope
 from ..profiling.recording.store import RecordingWriter, columns_of
@@ -63,8 +63,12 @@ class Runner(ABC):
         """
 
     @abstractmethod
-    def visit(self, condition: Condition, round_: int) -> None:
-        """Time one condition and `add` its rows."""
+    def visit(self, condition: Condition) -> Visit | Empty:
+        """Visit one condition, at the site of its factor."""
+
+    @abstractmethod
+    def drop(self, condition: Condition, empty: Empty) -> None:
+        """Note why a condition has no measurement, and end what cannot go on without it."""
 
     @abstractmethod
     def finished(self, condition: Condition) -> bool:
@@ -176,10 +180,15 @@ class Runner(ABC):
 
     def _time_visit(self, condition: Condition, round_: int) -> None:
         began_s = self.elapsed_s
-        self.visit(condition, round_)
+        if not self.finished(condition):  # an earlier visit of the round may have ended it
+            result = self.visit(condition)
+            if isinstance(result, Empty):
+                self.drop(condition, result)
+            else:
+                self._add(condition, round_, result.unprofiled)
         self._visit_s[condition] = self.elapsed_s - began_s
 
-    def add(self, condition: Condition, round_: int, timed: Iterable[Row]) -> None:
+    def _add(self, condition: Condition, round_: int, timed: Iterable[Row]) -> None:
         """Add the rows of a visit, given without the columns of the experiment."""
         name, batch = condition
         key = {

@@ -21,7 +21,7 @@ from ..profiling.hardware.memory_usage import empty_cache
 from ..profiling.measure.configuration import configuration_of
 from ..profiling.measure.loop import Progress
 from ..profiling.measure.protocol import EXPERIMENT, Protocol
-from ..profiling.measure.visits import Empty, StepRow, Visit, VisitPlan
+from ..profiling.measure.visits import FAILED, Empty, StepRow, Visit, VisitPlan
 from ..profiling.recording.experiment_entries import record_experiment
 from ..profiling.recording.experiments import TIME_IS_UP, Experiment, Stage
 from ..profiling.recording.store import Recording, RecordingWriter
@@ -249,34 +249,15 @@ class StepRunner(Runner):
     def reason_against(self, name: str) -> str | None:
         return step_change(name).reason_against(self._target)
 
-    def visit(self, condition: Condition, round_: int) -> None:
-        """Visit one variant; one that fails ends, and the others continue."""
+    def visit(self, condition: Condition) -> Visit | Empty:
+        """Visit one variant, in its process."""
         name, batch = condition
-        if name not in self._running:  # it ended in this round
-            return
-        timed = self._time(name, batch)
-        if not isinstance(timed, Empty):
-            self.add(condition, round_, timed.unprofiled)
-            return
-        if self._late:  # it took longer than those before it, so the rounds end here
-            self._running.clear()
-            return
-        self._end(name)
-        why = f"batch {batch}: {_clause(timed)}"
-        if name is not None:
-            self.untested[name] = why
-            return
-        self.notes.append(f"The {_UNMODIFIED} failed at {why}.")
-        lost = [factor for factor in self._running if factor is not None]
-        self.untested.update(dict.fromkeys(lost, f"{_FAILED} at {why}"))
-
-    def _time(self, name: str | None, batch: int) -> Visit | Empty:
         if name not in self._workers:
             for other in [*self._workers]:
                 self._workers.pop(other).end()
             if (failed := self._start(name)) is not None:
                 self._late |= self.left_s <= 0
-                return Empty("failed", failed)
+                return Empty(FAILED, failed)
         longest_s = min(max(_LEAST_VISIT_S, _VISIT_SHARE * self._start_s[name]), self.left_s)
         how = VisitPlan(self._protocol_of(name, batch), profile=False)
         try:
@@ -284,9 +265,24 @@ class StepRunner(Runner):
                 return self._workers[name].visit(batch, how, self._refuse_after(longest_s))
         except _TooLateError:
             self._late |= self.left_s <= 0
-            return Empty("failed", f"its steps took more than {longest_s:.0f} s")
+            return Empty(FAILED, f"its steps took more than {longest_s:.0f} s")
         except CurvescopeError as error:
-            return Empty("failed", str(error))
+            return Empty(FAILED, str(error))
+
+    def drop(self, condition: Condition, empty: Empty) -> None:
+        """End a variant that failed; the others continue."""
+        name, batch = condition
+        if self._late:  # it took longer than those before it, so the rounds end here
+            self._running.clear()
+            return
+        self._end(name)
+        why = f"batch {batch}: {_clause(empty)}"
+        if name is not None:
+            self.untested[name] = why
+            return
+        self.notes.append(f"The {_UNMODIFIED} failed at {why}.")
+        lost = [factor for factor in self._running if factor is not None]
+        self.untested.update(dict.fromkeys(lost, f"{_FAILED} at {why}"))
 
     @property
     def _stopped(self) -> bool:
@@ -464,4 +460,4 @@ def _relative(first: Number, other: Number) -> float:
 
 
 def _clause(empty: Empty) -> str:
-    return empty.detail if empty.why == "failed" else f"{empty.why} ({empty.detail})"
+    return empty.detail if empty.why == FAILED else f"{empty.why} ({empty.detail})"

@@ -23,6 +23,7 @@ from ..profiling.hardware.memory_usage import available_bytes, read_peak
 from ..profiling.measure.processes import ChildProcess, Interpreter
 from ..profiling.measure.protocol import Protocol
 from ..profiling.measure.sites.here import LocalSteps, build_workload
+from ..profiling.measure.sites.process import Process
 from ..profiling.measure.sites.site import STAYS
 from ..profiling.measure.visit import discard_steps, time_steps
 from ..profiling.measure.visits import Empty, Visit, VisitPlan
@@ -49,18 +50,18 @@ class Ready:
     quiet: bool = True  # whether its threads leave the cores to others between steps
 
 
-class StepWorker:
+class StepWorker(Process):
     """This process's end of the worker of one variant; `while_waiting` is called twice a second."""
 
     def __init__(self, target: Target, factor: str | None) -> None:
         if variables := step_change(factor).environment:
-            self._child: ChildProcess = Interpreter(variables, _Variant, target, factor)
+            super().__init__(Interpreter(variables, _Variant, target, factor))
         else:
-            self._child = ChildProcess(_Variant, target, factor)
+            super().__init__(ChildProcess(_Variant, target, factor))
 
     def warm_up(self, while_waiting: Callable[[], object] = lambda: None) -> Ready | Empty:
         """Build the steps and run one of each batch size."""
-        result: Ready | Empty = self._child.call("warm_up", while_waiting=while_waiting)
+        result: Ready | Empty = self.child.call("warm_up", while_waiting=while_waiting)
         return result
 
     def visit(
@@ -69,19 +70,15 @@ class StepWorker:
         """Time steps; their rows are of the table `experiments`, without the columns of the
         experiment.
         """
-        result: Visit | Empty = self._child.call(
+        result: Visit | Empty = self.child.call(
             "visit", condition, how, while_waiting=while_waiting
         )
         return result
 
     def available_bytes(self) -> int | None:
         """Memory that further processes can take on the steps' device; None if unknown."""
-        available = self._child.call("available_bytes")
+        available = self.child.call("available_bytes")
         return available if isinstance(available, int) else None
-
-    def end(self) -> None:
-        """End the process."""
-        self._child.end()
 
 
 class _Variant(LocalSteps):

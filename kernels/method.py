@@ -190,7 +190,7 @@ class BenchMeasurement:
         """Free the operands; the next visit creates them again."""
         self._prepared = None
 
-    def visit(self, backend: Backend, method: Method) -> list[Sample]:
+    def take(self, backend: Backend, method: Method) -> list[Sample]:
         """Take the samples of one visit; empty where the problem is not to be timed."""
         prepared = self.prepare(backend, method)
         if prepared is None:

@@ -1,4 +1,4 @@
-"""The problems of the layers of networks by name, and smaller ones that are alike."""
+"""The problems of the layers of networks by name."""
 
 from __future__ import annotations
 
@@ -13,43 +13,6 @@ from ..profiling.workload.networks import Network
 from .conv import DIRECTIONS, Conv
 from .gemm import Gemm
 from .sweeps import Sweep, along, phase_of
-
-
-def reduce(problem: Any, flops: int) -> Any:
-    """Shrink a problem for a smoke test: halve its largest extents until its work is at most
-    `flops` FLOPs.
-    """
-    names = ("m", "n", "k") if isinstance(problem, Gemm) else ("n", "c", "h", "w", "k")
-    while (problem.work.flops or 0) > flops:
-        for name in sorted(names, key=lambda name: -int(getattr(problem, name))):
-            if (smaller := _halve_extent(problem, name)) is not None:
-                problem = smaller
-                break
-        else:
-            break
-    return problem
-
-
-def reduce_sweep(sweep: Sweep, flops: int) -> Sweep:
-    """Shrink each problem of a sweep; its label and the values on its axis stay."""
-    problems = {value: reduce(problem, flops) for value, problem in sweep.problems.items()}
-    return dataclasses.replace(sweep, label=f"{sweep.label} reduced", problems=problems)
-
-
-def _halve_extent(problem: Any, name: str) -> Any:
-    extent = getattr(problem, name) // 2
-    if isinstance(problem, Conv):
-        if name in ("c", "k"):
-            extent -= extent % problem.groups
-        if name in ("h", "w"):  # the filter must fit
-            axis = "hw".index(name)
-            reach = problem.dilation[axis] * ((problem.r, problem.s)[axis] - 1) + 1
-            extent = max(extent, reach - 2 * problem.padding[axis])
-    return (
-        dataclasses.replace(problem, **{name: extent})
-        if 0 < extent < getattr(problem, name)
-        else None
-    )
 
 
 def layer_sweeps(

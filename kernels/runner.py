@@ -22,12 +22,13 @@ from ..profiling.hardware.host import describe_environment
 from ..profiling.hardware.locked_clocks import read_locked_clock_hz
 from ..profiling.hardware.register import registered
 from ..profiling.measure.loop import SEED, Loop, VisitWriter
+from ..profiling.measure.sites.site import AS_LEFT, RUN, Facts, Site
 from ..profiling.measure.stopping import Complete
-from ..profiling.measure.visits import Visit
+from ..profiling.measure.visits import Visit, VisitPlan
 from ..profiling.recording.schema import OPERATOR_MODE
 from ..profiling.recording.store import RecordingWriter
 from .backends import Backend
-from .conditions import Note
+from .conditions import Conditions, Note
 from .method import BenchMeasurement, Method
 from .sweeps import Sweep
 
@@ -148,75 +149,66 @@ def run_sweep(
         **describe_environment(),
     }
     with registered(f"bench of {sweep.label}"), RecordingWriter(path, meta) as writer:
-        run = _Run(sweep, backend, method, writer, report)
+        sites = {value: ProblemSite(sweep, value, backend, method) for value in sweep.problems}
+        visits = VisitWriter(writer, OPERATOR_MODE)
+        operands = sum(p.work.bytes_compulsory or 0 for p in sweep.problems.values())
+        keeps = operands <= kept_bytes(device)
+
+        def visit(value: int, round_: int) -> None:
+            visits.write(value, round_, sites[value].visit(value))
+            report(sites[value].result(value))
+            if not keeps:
+                sites[value].end()
+
+        def results() -> list[Result]:
+            begun = [value for value, site in sites.items() if site.measurement.verification]
+            return [sites[value].result(value) for value in begun]
+
         try:
-            conditions = tuple(sweep.problems)
             Loop(
-                conditions=conditions,
-                visit=run.visit,
+                conditions=tuple(sites),
+                visit=visit,
                 rule=Complete((0, None)),
-                finished=run.finished,
+                finished=lambda value: sites[value].measurement.done(method),
             ).run()
         finally:
-            writer.update(results=[asdict(result) for result in run.results()])
-    return run.results()
+            writer.update(results=[asdict(result) for result in results()])
+    return results()
 
 
-class _Run:
-    def __init__(
-        self,
-        sweep: Sweep,
-        backend: Backend,
-        method: Method,
-        writer: RecordingWriter,
-        report: Callable[[Result], None],
-    ) -> None:
-        self._sweep, self._backend, self._method, self._report = sweep, backend, method, report
-        self._measurements = {
-            value: BenchMeasurement(p, SEED) for value, p in sweep.problems.items()
-        }
-        self._visits = VisitWriter(writer, OPERATOR_MODE)
-        self._keep = sum(
-            p.work.bytes_compulsory or 0 for p in sweep.problems.values()
-        ) <= kept_bytes(backend.describe())
+class ProblemSite(Site):
+    """One problem on a backend, whose call is the step of a visit."""
 
-    def results(self) -> list[Result]:
-        return [
-            self._result(value, m)
-            for value, m in self._measurements.items()
-            if m.verification is not None
-        ]
+    def __init__(self, sweep: Sweep, value: int, backend: Backend, method: Method) -> None:
+        """Take the problem of a sweep's value; nothing runs."""
+        self.measurement = BenchMeasurement(sweep.problems[value], SEED)
+        self._sweep, self._backend, self._method = sweep, backend, method
 
-    def finished(self, value: int) -> bool:
-        return self._measurements[value].done(self._method)
+    def facts(self) -> Facts:
+        """What happens around timed calls; the first of a visit is discarded."""
+        caches = AS_LEFT if self._method.cache == "hot" else self._method.cache
+        return Facts(RUN, discards=1, samples_clocks=True, caches=caches)
 
-    def visit(self, value: int, round_: int) -> None:
-        measurement = self._measurements[value]
-        before = len(measurement.conditions)
-        samples = measurement.visit(self._backend, self._method)
+    def visit(self, condition: int, how: VisitPlan | None = None) -> Visit:
+        """Take the samples of one visit, and profile a call that is short enough."""
+        del condition, how  # the site has one problem, and its method
+        before = len(self.measurement.conditions)
+        samples = self.measurement.take(self._backend, self._method)
         unprofiled = [
             {"start_ns": s.start_ns, "duration_ns": round(s.duration_ns)} for s in samples
         ]
         cheap = bool(samples) and samples[0].duration_ns < self._method.time_limit_s * 1e9
-        profiled = [self._profile(measurement)] if cheap and self._method.profile else []
-        clocks = [
-            {
-                "start_ns": conditions.start_ns,
-                "sm_clock_hz": conditions.clock_hz,
-                "throttle_reasons": None
-                if conditions.throttle_reasons is None
-                else "|".join(conditions.throttle_reasons),
-            }
-            for conditions in measurement.conditions[before:]
-        ]
-        self._visits.write(value, round_, Visit(unprofiled, profiled, clocks=clocks))
-        self._report(self._result(value, measurement))
-        if not self._keep:
-            measurement.release()
+        profiled = [self._profile()] if cheap and self._method.profile else []
+        clocks = [_clock_row(each) for each in self.measurement.conditions[before:]]
+        return Visit(unprofiled, profiled, clocks=clocks)
 
-    def _profile(self, measurement: BenchMeasurement) -> StepRows:
+    def end(self) -> None:
+        """Free the operands; a later visit creates them again."""
+        self.measurement.release()
+
+    def _profile(self) -> StepRows:
         """One call under the profiler, with the problem's work on its longest kernel."""
-        prepared = measurement.prepare(self._backend, self._method)
+        prepared = self.measurement.prepare(self._backend, self._method)
         assert prepared is not None
         if self._method.cache == "cold":
             self._backend.flush()
@@ -235,12 +227,14 @@ class _Run:
             }
             rows = StepRows([kernel], [window], {})
         if rows.kernels:
-            work = measurement.problem.work
+            work = self.measurement.problem.work
             longest = max(rows.kernels, key=lambda row: row["duration_ns"])
             longest |= {"flops": work.flops, "bytes_compulsory": work.bytes_compulsory}
         return rows
 
-    def _result(self, value: int, measurement: BenchMeasurement) -> Result:
+    def result(self, value: int) -> Result:
+        """What was measured so far, at a value of the sweep."""
+        measurement = self.measurement
         assert measurement.verification is not None
         outcome, detail, error = measurement.verification
         durations = measurement.durations_ns()
@@ -270,3 +264,13 @@ class _Run:
             discarded=dict(measurement.discarded),
             notes=tuple(measurement.notes(self._backend, self._method)),
         )
+
+
+def _clock_row(conditions: Conditions) -> dict[str, Any]:
+    """A row of `clocks`."""
+    reasons = conditions.throttle_reasons
+    return {
+        "start_ns": conditions.start_ns,
+        "sm_clock_hz": conditions.clock_hz,
+        "throttle_reasons": None if reasons is None else "|".join(reasons),
+    }

@@ -108,11 +108,6 @@ class ProfiledStep:
         )
 
     @property
-    def knows_operators(self) -> bool:
-        """Whether a framework's operators are known: else it may be a program in CUDA or HIP."""
-        return bool(self.groups["op"].notna().any())
-
-    @property
     def migrations(self) -> pd.DataFrame:
         """The rows of `copies` that move managed memory, most of them for a page that was used."""
         if self.copies.empty:

@@ -251,7 +251,7 @@ def choose_algorithm(
     return Chosen(names, index, times[index, rows], workspaces[index, rows])
 
 
-def known_choice(
+def look_up_choice(
     library: Library,
     phase: str,
     problems: Convolutions,

@@ -34,55 +34,47 @@ class Parameter:
     low: float  # least physically plausible value
     high: float  # greatest physically plausible value
     start: float  # start value of a fit, and its prior where the data are uninformative
-    by_architecture: bool  # whether it is fitted per architecture, or shared by all
 
 
 PARAMETERS = (
-    Parameter("product", "share of the fp32 peak that a large matrix product reaches", 0.3, 1.1, 0.8, True),
-    Parameter("implicit", "share of the peak in the main loop of an implicit GEMM", 0.2, 1.1, 0.75, True),
-    Parameter("winograd", "share of the peak in the main loop of fused Winograd", 0.15, 1.1, 0.7, True),
-    Parameter("nonfused", "share of the peak in the products of non-fused Winograd", 0.15, 1.1, 0.7, True),
-    Parameter("fft", "share of the peak in the complex products of an FFT convolution", 0.05, 1.1, 0.5, True),
-    Parameter("weights", "share of the peak in the main loop of a weight gradient", 0.2, 1.1, 0.65, True),
-    Parameter("data", "share of the peak in the main loop of a data gradient", 0.2, 1.1, 0.65, True),
-    Parameter("dram", "share of the datasheet's DRAM rate of a convolution or a transform", 0.2, 1.0, 0.75, True),
-    Parameter("product_dram", "share of the datasheet's DRAM rate of a matrix product", 0.2, 1.0, 0.75, True),
-    Parameter("stream", "share of the datasheet's DRAM rate of a kernel that only moves bytes", 0.5, 1.0, 0.75, True),
-    Parameter("l2_bytes_per_clock", "bytes that L2 delivers to one SM per clock", 8.0, 128.0, 32.0, True),
-    Parameter("half_warps", "resident warps per 64 lanes at which an SM reaches half its rate", 0.2, 8.0, 1.5, True),
-    Parameter("start_us", "least time of a launch, in microseconds", 1.0, 8.0, 4.0, True),
-    Parameter("gpu_boost", "clock of a GeForce board over its datasheet's boost clock", 1.0, 1.25, 1.08, False),
-    Parameter("prologue_cycles", "clocks a block spends before and after its main loop", 200.0, 20000.0, 2500.0, False),
-    Parameter("product_cycles", "clocks before and after a matrix product's main loop", 200.0, 20000.0, 2500.0, False),
-    Parameter("step_cycles", "least clocks of a step of depth 8, however small the tile", 20.0, 2000.0, 150.0, False),
-    Parameter("plain_cycles", "least clocks of a step of IMPLICIT_GEMM", 20.0, 4000.0, 500.0, True),
-    Parameter("precomputed_cycles", "least clocks of a step of IMPLICIT_PRECOMP_GEMM", 20.0, 4000.0, 500.0, True),
-    Parameter("winograd_cycles", "least clocks of a step of fused Winograd", 20.0, 4000.0, 500.0, True),
-    Parameter("indices_us", "time of the kernel that computes an index table, in microseconds", 0.1, 30.0, 5.0, True),
-    Parameter("small_tile", "loss of rate from a tile's perimeter, relative to 128 × 128", 0.01, 2.0, 0.15, True),
-    Parameter("transform", "DRAM traffic of a Winograd transform, relative to one pass each way", 0.3, 4.0, 1.0, True),
+    Parameter("product", "share of the fp32 peak that a large matrix product reaches", 0.3, 1.1, 0.8),
+    Parameter("implicit", "share of the peak in the main loop of an implicit GEMM", 0.2, 1.1, 0.75),
+    Parameter("winograd", "share of the peak in the main loop of fused Winograd", 0.15, 1.1, 0.7),
+    Parameter("nonfused", "share of the peak in the products of non-fused Winograd", 0.15, 1.1, 0.7),
+    Parameter("fft", "share of the peak in the complex products of an FFT convolution", 0.05, 1.1, 0.5),
+    Parameter("weights", "share of the peak in the main loop of a weight gradient", 0.2, 1.1, 0.65),
+    Parameter("data", "share of the peak in the main loop of a data gradient", 0.2, 1.1, 0.65),
+    Parameter("dram", "share of the datasheet's DRAM rate of a convolution or a transform", 0.2, 1.0, 0.75),
+    Parameter("product_dram", "share of the datasheet's DRAM rate of a matrix product", 0.2, 1.0, 0.75),
+    Parameter("stream", "share of the datasheet's DRAM rate of a kernel that only moves bytes", 0.5, 1.0, 0.75),
+    Parameter("l2_bytes_per_clock", "bytes that L2 delivers to one SM per clock", 8.0, 128.0, 32.0),
+    Parameter("half_warps", "resident warps per 64 lanes at which an SM reaches half its rate", 0.2, 8.0, 1.5),
+    Parameter("start_us", "least time of a launch, in microseconds", 1.0, 8.0, 4.0),
+    Parameter("gpu_boost", "clock of a GeForce board over its datasheet's boost clock", 1.0, 1.25, 1.08),
+    Parameter("prologue_cycles", "clocks a block spends before and after its main loop", 200.0, 20000.0, 2500.0),
+    Parameter("product_cycles", "clocks before and after a matrix product's main loop", 200.0, 20000.0, 2500.0),
+    Parameter("step_cycles", "least clocks of a step of depth 8, however small the tile", 20.0, 2000.0, 150.0),
+    Parameter("plain_cycles", "least clocks of a step of IMPLICIT_GEMM", 20.0, 4000.0, 500.0),
+    Parameter("precomputed_cycles", "least clocks of a step of IMPLICIT_PRECOMP_GEMM", 20.0, 4000.0, 500.0),
+    Parameter("winograd_cycles", "least clocks of a step of fused Winograd", 20.0, 4000.0, 500.0),
+    Parameter("indices_us", "time of the kernel that computes an index table, in microseconds", 0.1, 30.0, 5.0),
+    Parameter("small_tile", "loss of rate from a tile's perimeter, relative to 128 × 128", 0.01, 2.0, 0.15),
+    Parameter("transform", "DRAM traffic of a Winograd transform, relative to one pass each way", 0.3, 4.0, 1.0),
     # A value of 8 bytes fills a quarter of a sector: up to 4 times the traffic each way if neighbours are not written
     # together.
-    Parameter("fft_transform", "DRAM traffic of an FFT, relative to one pass each way", 0.5, 16.0, 2.0, True),
-    Parameter("split", "cost of adding up split sums, relative to writing them once", 0.1, 10.0, 1.0, False),
-    Parameter("stride_waste", "work of a data gradient over its FLOPs, per doubled stride", 1.0, 4.0, 1.3, False),
-    Parameter("scatter", "cost of adding products into an image, relative to writing them once", 0.2, 8.0, 1.5, False),
-    Parameter("scatter_loop", "slowdown of a data gradient that scatters over one that gathers", 1.0, 4.0, 1.3, False),
-    Parameter("session_us", "TensorFlow's session.run around an operator, in microseconds", 50.0, 800.0, 250.0, False),
-    Parameter("index", "slowdown of an implicit GEMM that computes its indices in the loop", 1.0, 1.5, 1.05, False),
-    Parameter("transposed_old", "slowdown of a transposed operand in cuBLAS 7.5 and 8.0 early", 1.0, 3.0, 2.0, False),
+    Parameter("fft_transform", "DRAM traffic of an FFT, relative to one pass each way", 0.5, 16.0, 2.0),
+    Parameter("split", "cost of adding up split sums, relative to writing them once", 0.1, 10.0, 1.0),
+    Parameter("stride_waste", "work of a data gradient over its FLOPs, per doubled stride", 1.0, 4.0, 1.3),
+    Parameter("scatter", "cost of adding products into an image, relative to writing them once", 0.2, 8.0, 1.5),
+    Parameter("scatter_loop", "slowdown of a data gradient that scatters over one that gathers", 1.0, 4.0, 1.3),
+    Parameter("session_us", "TensorFlow's session.run around an operator, in microseconds", 50.0, 800.0, 250.0),
+    Parameter("index", "slowdown of an implicit GEMM that computes its indices in the loop", 1.0, 1.5, 1.05),
+    Parameter("transposed_old", "slowdown of a transposed operand in cuBLAS 7.5 and 8.0 early", 1.0, 3.0, 2.0),
 )  # fmt: skip
 
 
 # Shares of the peak; none can exceed 1.
 PEAK_SHARES = ("product", "implicit", "winograd", "nonfused", "fft", "weights", "data")
-# shares of the peak in loops of the same kind
-MAIN_LOOPS = (
-    "product",
-    "implicit",
-    "weights",
-    "data",
-)
 
 
 @dataclass(frozen=True)

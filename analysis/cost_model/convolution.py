@@ -106,13 +106,15 @@ def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     def implicit(
         slowdown: Floats | float, step: str, taken: npt.NDArray[np.int64] | None = None
     ) -> ModelledLaunch:
-        return machine.tiled(
+        return machine.run_tiles(
             "implicit_gemm", constants["implicit"], (pixels, problems.group_k, problems.groups), depth, operands,
             tiles=_CONVOLUTION_TILES, slowdown=slowdown, step=step, taken=taken,
         )  # fmt: skip
 
-    def precomputed() -> CostEstimate:
-        indices = machine.fixed("compute_indices", constants["indices_us"], ITEM_BYTES * depth)
+    def run_precomputed() -> CostEstimate:
+        indices = machine.take_fixed_time(
+            "compute_indices", constants["indices_us"], ITEM_BYTES * depth
+        )
         new = machine.device.architecture in _FILLED_ON
         main = implicit(
             1.0, "precomputed_cycles", _filling_tile(pixels, problems, machine) if new else None
@@ -127,7 +129,7 @@ def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
 
     return {
         "IMPLICIT_GEMM": lambda: CostEstimate.of(implicit(constants["index"], "plain_cycles")),
-        "IMPLICIT_PRECOMP_GEMM": precomputed,
+        "IMPLICIT_PRECOMP_GEMM": run_precomputed,
         "GEMM": lambda: _explicit(problems, machine),
         **_list_transforms(problems, machine),
     }
@@ -164,7 +166,7 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     depth = taps * problems.p * problems.q / (problems.h * problems.w)
 
     def gather() -> CostEstimate:
-        main = machine.tiled(
+        main = machine.run_tiles(
             "dgrad_gather", constants["data"],
             (problems.n * problems.h * problems.w, problems.group_c, problems.groups),
             np.ceil(np.minimum(depth * constants["stride_waste"] ** doublings, taps)),
@@ -179,7 +181,7 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
         taps, pixels = problems.c * problems.r * problems.s, problems.n * problems.p * problems.q
         added = ITEM_BYTES * taps * pixels * constants["scatter"]
         zero = machine.transforming("set_zero", problems.input_bytes)
-        main = machine.tiled(
+        main = machine.run_tiles(
             "dgrad_scatter", constants["data"], (taps, pixels, np.ones_like(taps)), problems.k, operands + added,
             tiles=_CONVOLUTION_TILES, slowdown=constants["scatter_loop"],
         )  # fmt: skip
@@ -188,7 +190,7 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     return {
         "ALGO_0": scatter,
         "ALGO_1": gather,
-        **_list_transforms(problems.mirrored(), machine, unit=_unit(problems)),
+        **_list_transforms(problems.mirror(), machine, unit=_unit(problems)),
     }
 
 
@@ -255,7 +257,7 @@ def _explicit(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
     depth = problems.c * problems.r * problems.s
     columns_bytes = ITEM_BYTES * pixels * depth
     unfold = machine.transforming("im2col", problems.input_bytes + columns_bytes)
-    main = machine.tiled(
+    main = machine.run_tiles(
         "sgemm", machine.constants["product"], (pixels, problems.k, np.ones_like(pixels)), depth,
         columns_bytes + problems.weight_bytes + problems.output_bytes,
     )  # fmt: skip
@@ -327,7 +329,7 @@ def _estimate_nonfused(
         )
         launches, workspace = (inputs, outputs, main, added, filters), everything + sums
     else:
-        main = machine.tiled(
+        main = machine.run_tiles(
             "winograd_sgemm", share, (tiles, problems.k, points), problems.c, everything
         )
         launches, workspace = (inputs, filters, main, outputs), everything
@@ -363,7 +365,7 @@ def _fft(
         (problems.k, problems.c, images) if weights else (images, problems.k, problems.c)
     )
     # Like that many real products in sequence: the depth is multiplied by their number.
-    main = machine.tiled(
+    main = machine.run_tiles(
         "fft_cgemm", machine.constants["fft"], (rows, columns, frequencies), _REAL_PRODUCTS * depth,
         data + results + filters, tiles=_FFT_TILES,
     )  # fmt: skip

@@ -89,7 +89,7 @@ class ModelledGpu:
         """A kernel that reorders bytes, e.g. around a library's products."""
         return self._moving(name, dram_bytes, self.constants["dram"])
 
-    def fixed(self, name: str, time_us: float, dram_bytes: Floats) -> ModelledLaunch:
+    def take_fixed_time(self, name: str, time_us: float, dram_bytes: Floats) -> ModelledLaunch:
         """A kernel that takes the same time for every problem."""
         launch = self._moving(name, dram_bytes, 1.0)
         return replace(launch, time_s=np.full_like(launch.time_s, time_us * 1e-6))
@@ -111,7 +111,7 @@ class ModelledGpu:
             dram_bytes=dram_bytes,
         )
 
-    def tiled(
+    def run_tiles(
         self,
         name: str,
         share: float,

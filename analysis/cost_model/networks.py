@@ -22,8 +22,8 @@ from .choice import (
     Library,
     choose_algorithm,
     estimate_products_of,
-    known_choice,
     lacks_transposed,
+    look_up_choice,
 )
 from .convolution import GROUPED_ON, estimate_algorithms
 from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, parameter_count, waiting_s
@@ -34,11 +34,11 @@ from .streaming import (
     ModelledTerm,
     OperatorRow,
     bias,
+    find_summed_gradients,
     product,
     sgd,
     streaming_terms,
     sum_gradients,
-    summed,
 )
 from .tensor_cores import (
     TensorGpu,
@@ -133,7 +133,7 @@ def estimate_step(
     machine = machine if tensor is None else replace(machine, item_bytes=tensor.item_bytes)
     sizes = np.asarray(batches, np.float64)
     rows = [OperatorRow.of(row, sizes) for row in operations["operations"]]
-    held = _held_bytes(operations, rows, kind, framework, machine.item_bytes)
+    held = _count_held_bytes(operations, rows, kind, framework, machine.item_bytes)
     total = machine.device.memory_bytes if memory_bytes is None else memory_bytes
     free = framework.usable_bytes(total - CONTEXT_BYTES) - held
     limit = np.clip(free, 0.0, framework.workspace_bytes)
@@ -146,7 +146,7 @@ def estimate_step(
     if kind != "forward":
         terms += [
             (*_order(i, "backward"), sum_gradients(rows[i], n, machine))
-            for i, n in summed(rows).items()
+            for i, n in find_summed_gradients(rows).items()
         ]
     for index, row in enumerate(rows):
         if row.op in _UNKNOWN_WORK or "attention" in row.op:
@@ -182,7 +182,7 @@ def _order(index: int, phase: str) -> tuple[int, int]:
     return (0, index) if phase == "forward" else (1, -index)
 
 
-def _held_bytes(
+def _count_held_bytes(
     operations: Operations,
     rows: Sequence[OperatorRow],
     kind: str,
@@ -263,7 +263,7 @@ def _convolution_terms(
         estimates = {
             name: estimate for name, estimate in estimates.items() if name not in framework.excluded
         }
-        taken = known_choice(
+        taken = look_up_choice(
             library, phase, problems, machine.device, load_learned(), timed=framework.autotuned
         )
         chosen = choose_algorithm(

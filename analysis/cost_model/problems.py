@@ -98,7 +98,7 @@ class Convolutions(_Problems):
         """Size of the weights."""
         return ITEM_BYTES * self.k * self.group_c * self.r * self.s
 
-    def mirrored(self) -> Convolutions:
+    def mirror(self) -> Convolutions:
         """The stride-1 convolution that computes the gradient of the input of a stride-1
         convolution.
         """

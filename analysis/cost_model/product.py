@@ -88,7 +88,7 @@ def split_depth(
         if not possible.any():
             break
         sums = outputs * splits if splits > 1 else np.zeros_like(outputs)
-        main = machine.tiled(
+        main = machine.run_tiles(
             name, share, (rows, columns, count * splits), np.ceil(depth / splits), dram_bytes + sums,  # noqa: E501
             tiles=tiles, slowdown=slowdown, dram=dram,
         )  # fmt: skip

@@ -77,7 +77,7 @@ _PASSES: Mapping[str, tuple[float, float]] = {
     "relu_": (2, 3),
     "native_batch_norm": (3, 5),
     "native_layer_norm": (2, 4),
-    "add": (3, 0),  # its gradient passes as it is; see `summed`
+    "add": (3, 0),  # its gradient passes as it is; see `find_summed_gradients`
     "cat": (2, 2),
     "mul": (2.25, 2.25),
     "clone": (2, 2),
@@ -95,7 +95,7 @@ _PASSES: Mapping[str, tuple[float, float]] = {
 _BRANCHING = ("convolution", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d")
 
 
-def summed(rows: Sequence[OperatorRow]) -> dict[int, Floats]:
+def find_summed_gradients(rows: Sequence[OperatorRow]) -> dict[int, Floats]:
     """Elements of each gradient that is added to another one, by the index of an operator where
     branches part or meet.
 

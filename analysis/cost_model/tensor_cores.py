@@ -80,7 +80,7 @@ def tensor_machine(device: Device, precision: str, constants: Constants | None =
 
 def estimate_tensor_products(problems: Products, machine: TensorGpu) -> CostEstimate:
     """Estimate matrix products on tensor cores."""
-    rows, columns, depth = padded(problems.m), padded(problems.n), padded(problems.k)
+    rows, columns, depth = pad(problems.m), pad(problems.n), pad(problems.k)
     touched = _ITEM_BYTES * problems.count * (rows * depth + depth * columns + rows * columns)
     main, added, sums = split_depth(
         machine, "hmma_gemm", machine.constants["product"], (rows, columns, problems.count), depth, touched,  # noqa: E501
@@ -93,7 +93,7 @@ def estimate_tensor_convolutions(
     phase: str, problems: Convolutions, machine: TensorGpu
 ) -> CostEstimate:
     """Estimate convolutions on tensor cores, as implicit products."""
-    inputs, outputs = padded(problems.c), padded(problems.k)
+    inputs, outputs = pad(problems.c), pad(problems.k)
     taps, pixels = problems.r * problems.s, problems.n * problems.p * problems.q
     images = problems.n * problems.h * problems.w
     # a stride larger than the kernel skips whole rows
@@ -119,12 +119,12 @@ def estimate_tensor_convolutions(
             constants["data"],
         )
     name = f"hmma_{phase}"
-    main = machine.tiled(
+    main = machine.run_tiles(
         name, share, grid, np.ceil(depth), moved, tiles=_CONVOLUTION_TILES, slowdown=slowdown
     )
     return CostEstimate.of(main)
 
 
-def padded(extent: Floats) -> Floats:
+def pad(extent: Floats) -> Floats:
     """An extent, padded to a multiple of 8."""
     return np.asarray(np.ceil(extent / MULTIPLE) * MULTIPLE)

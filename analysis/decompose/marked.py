@@ -383,18 +383,14 @@ def find_marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) 
     times_ms = np.maximum(times_ms - cost_ms * count, 0.0)
     if (pace := pace_of(steps)) is not None:
         times_ms *= pace.factors(batch, rounds)[:, None]
-    return Marked(
-        tuple((None if pd.isna(layer) else str(layer), str(phase)) for layer, phase in places),
-        {
-            int(size): Samples(times_ms[batch == size], rounds[batch == size])
-            for size in np.unique(batch)
-        },
-        statistic,
-        {
-            int(size): frozenset(rounds)
-            for size, rounds in steps[profiled].groupby("batch")["round"]
-        },
-    )
+    keys = tuple((None if pd.isna(layer) else str(layer), str(phase)) for layer, phase in places)
+    samples = {}
+    for size in np.unique(batch):
+        samples[int(size)] = Samples(times_ms[batch == size], rounds[batch == size])
+    profiled_rounds = {}
+    for size, numbers in steps[profiled].groupby("batch")["round"]:
+        profiled_rounds[int(size)] = frozenset(numbers)
+    return Marked(keys, samples, statistic, profiled_rounds)
 
 
 def _mark_cost_ms(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from statistics import fmean
 
 from .curve import UNKNOWN, Curve, Point
@@ -35,21 +34,18 @@ def find_overtaken(
     """
     sizes = [point for point in curve.points if point.condition != UNKNOWN]
     larger = {int(point.condition): point.time_ms for point in sizes}
-    highest = {size: (time.value, time.high) for size, time in larger.items()} | {
-        size: (fmean(times_ms), max(times_ms))
-        for size, times_ms in (probes or {}).items()
-        if size not in larger and len(times_ms) >= _LEAST_STEPS
-    }
+    highest = {size: (time.value, time.high) for size, time in larger.items()}
+    for size, times_ms in (probes or {}).items():
+        if size not in larger and len(times_ms) >= _LEAST_STEPS:
+            highest[size] = fmean(times_ms), max(times_ms)
     found: list[Overtaken] = []
     for small in sizes:
-        faster = (
-            Overtaken(small, size, time_ms)
-            for size, (time_ms, high_ms) in sorted(highest.items())
-            if size > small.condition
-            and high_ms < (small.time_ms.low if size in larger else _fastest_usual_ms(small))
-            and time_ms <= (1 - curve.least) * small.time_ms.value
-        )
-        found += islice(faster, 1)
+        most_ms = (1 - curve.least) * small.time_ms.value
+        for size, (time_ms, high_ms) in sorted(highest.items()):
+            least_ms = small.time_ms.low if size in larger else _fastest_usual_ms(small)
+            if size > small.condition and high_ms < least_ms and time_ms <= most_ms:
+                found.append(Overtaken(small, size, time_ms))
+                break
     return found
 
 

@@ -9,14 +9,13 @@ that waits least; fetching the batch (input); none of these (idle). Clocks need 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from ...profiling.attribution.collectives import collective
 from ...profiling.attribution.range_names import DISTRIBUTED, INPUT_PHASE, PHASE_RANGE
-from ...profiling.measure.clock_alignment import ClockAlignment
 from ..decompose.exclusive import share_by_layer_ns
 from ..decompose.statistics import Floats, Ints
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
@@ -46,8 +45,6 @@ class RankTables:
     steps: pd.DataFrame  # its `steps` table
     kernels: pd.DataFrame  # its kernels and copies, with `KERNEL_COLUMNS`
     ranges: pd.DataFrame  # its `ranges` table
-    # alignment of its clock with that of rank 0
-    clock: ClockAlignment = field(default_factory=ClockAlignment)
 
 
 def find_common_steps(ranks: Sequence[RankTables], profiled: bool) -> pd.DataFrame:
@@ -108,19 +105,20 @@ class _Timeline:
         """The cut steps as a table; each piece is batch, number of the step, rows, and their
         exclusive time in ns.
         """
-        index = np.concatenate([rows.index for _, _, rows, _ in pieces])
-        code = np.concatenate([rows.code for _, _, rows, _ in pieces])
-        counts = [len(rows.index) for _, _, rows, _ in pieces]
+        batches, numbers, rows, exclusive_ns = zip(*pieces, strict=True)
+        index = np.concatenate([row.index for row in rows])
+        code = np.concatenate([row.code for row in rows])
+        counts = [len(row.index) for row in rows]
         names = self.kernels[_NAMES].astype(object).reset_index(drop=True)
         names.loc[-1] = [None, None, None, None]
         table = names.loc[index].reset_index(drop=True)
         table["name"] = table["name"].where(index >= 0, _KIND_OF_CODE[code])
         return table.assign(
-            batch=np.repeat([batch for batch, *_ in pieces], counts),
-            step=np.repeat([number for _, number, *_ in pieces], counts),
+            batch=np.repeat(batches, counts),
+            step=np.repeat(numbers, counts),
             rank=self.rank.rank,
             kind=_KIND_OF_CODE[code],
-            exclusive_ms=np.concatenate([exclusive for *_, exclusive in pieces]) / 1e6,
+            exclusive_ms=np.concatenate(exclusive_ns) / 1e6,
         )
 
 

@@ -57,15 +57,13 @@ def reduce_rank(rank_id: RankId, steps: pd.DataFrame, work: Work) -> Reduction:
     communication = np.bincount(
         step, np.where(kinds[key] == COMMUNICATION, time, 0), minlength=len(number)
     )
-    names = groups["name"]
-    sends = round(
-        groups["calls"][names.isin([name for name in names.unique() if between_two(name)])].sum()
-    )
-    operations = {
-        name: collective(name)
-        for name in names.unique()
-        if is_communication(name) and not between_two(name)
-    }
+    between, operations = [], {}
+    for name in groups["name"].unique():
+        if between_two(name):
+            between.append(name)
+        elif is_communication(name):
+            operations[name] = collective(name)
+    sends = round(groups["calls"][groups["name"].isin(between)].sum())
     calls, call_names = _collectives(work, profiled, operations)
     rank = rank_id.rank
     ones = np.ones(len(calls), np.int64)

@@ -121,8 +121,6 @@ def _notes(series: Series) -> list[str]:
     if any(point.incomplete_steps for point in points):
         left = ", ".join(str(point.incomplete_steps) for point in points)
         notes.append(f"Steps excluded because some rank did not finish its visit: {left}.")
-    if error_ns := max(point.clock_error_ns for point in points):
-        notes.append(f"The clocks of the nodes are aligned to ±{number(error_ns / 1e3, 2)} µs.")
     if unmatched := sum(point.unmatched_steps for point in points):
         steps = counted(unmatched, "profiled step")
         notes.append(

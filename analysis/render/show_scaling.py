@@ -14,7 +14,6 @@ from rich.text import Text
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
-from ...profiling.measure.clock_alignment import alignment_of
 from ...profiling.measure.scaling_plan import (
     PLAN_FILE,
     ScalingPlan,
@@ -22,7 +21,7 @@ from ...profiling.measure.scaling_plan import (
     is_complete,
     rank_recordings,
 )
-from ...profiling.recording.rank_info import META_KEY, rank_info_of
+from ...profiling.recording.rank_info import rank_info_of
 from ...profiling.recording.store import Recording
 from ..decompose.kernel_times import copies
 from ..ranks.parts import KERNEL_COLUMNS, RankTables
@@ -102,20 +101,11 @@ def _tables(point: ScalingPoint, recordings: Sequence[Recording]) -> PointTables
         steps = recording.frame("steps")
         rank = rank_info_of(recording.meta)
         node = None if rank is None else rank.node
-        clock = alignment_of(recording.meta[META_KEY].get("clock"))
         kernels = [recording.frame("kernels", KERNEL_COLUMNS)]
         kernels += [piece.to_pandas().astype(_TEXTS) for piece in copies(recording, KERNEL_COLUMNS)]
         work = pd.concat(kernels, ignore_index=True)
-        ranks.append(
-            RankTables(
-                index,
-                node,
-                steps[steps["batch"] == point.batch],
-                work,
-                recording.frame("ranges"),
-                clock,
-            )
-        )
+        chosen = steps[steps["batch"] == point.batch]
+        ranks.append(RankTables(index, node, chosen, work, recording.frame("ranges")))
     return PointTables(point, tuple(ranks), int(recordings[0].meta.get("discarded_steps", 0)))
 
 

@@ -56,7 +56,7 @@ def main() -> int:
         pairs = []
         for _ in range(_ROUNDS):
             ours_ms = (
-                statistics.median(s.duration_ns for s in measurement.visit(backend, method)) / 1e6
+                statistics.median(s.duration_ns for s in measurement.take(backend, method)) / 1e6
             )
             pairs.append(
                 (ours_ms, float(do_bench(prepared.run, return_mode="median")) / prepared.inner)

@@ -386,7 +386,7 @@ def dirty_lines(context: Context) -> str:
     for cache in ("hot", "cold"):
         measurement, method = BenchMeasurement(Memory("read", 1 << 30)), Method(cache=cache)
         while not measurement.done(method):
-            measurement.visit(backend, method)
+            measurement.take(backend, method)
         times_ns[cache] = statistics.median(measurement.durations_ns())
     hot_ns, cold_ns = times_ns["hot"], times_ns["cold"]
     return f"{cold_ns / hot_ns:.3f} times"

@@ -93,7 +93,7 @@ def row(problem: Problem, backend: Backend, device: Device | None) -> dict[str, 
     """Measure a problem; durations are medians of all samples."""
     measurement = BenchMeasurement(problem)
     while not measurement.done(_METHOD):
-        measurement.visit(backend, _METHOD)
+        measurement.take(backend, _METHOD)
     assert measurement.verification is not None
     found: dict[str, Any] = {"problem": label(problem), "backend": backend.name}
     found["outcome"] = measurement.verification.outcome

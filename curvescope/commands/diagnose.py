@@ -49,7 +49,7 @@ from ..predicting import predict
 from ..quantities import QUANTITIES, TIME, measure_quantity, show_quantity
 
 if TYPE_CHECKING:
-    from ..profiling.measure.sites.site import Site
+    from ..profiling.measure.sites.site import SweptSite
     from ..profiling.workload.any_workload import AnyWorkload
 
 
@@ -121,7 +121,7 @@ def _diagnose(args: argparse.Namespace) -> None:
         )
         return options.experiments_s_of(args, default_s)
 
-    def choose_sizes(site: Site) -> tuple[int, ...]:
+    def choose_sizes(site: SweptSite) -> tuple[int, ...]:
         """The sizes that the options ask for; without such an option, those that this machine is
         fast enough for.
         """

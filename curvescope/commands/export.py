@@ -14,7 +14,6 @@ from pathlib import Path
 from .. import options
 from ..base.counted import counted
 from ..base.errors import CurvescopeError
-from ..profiling.recording.remote_store import as_path
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "recording", help=options.RECORDING_OR_PROFILE)
     parser.add_argument(
         "others",
-        type=as_path,
+        type=Path,
         nargs="*",
         metavar="other",
         help="further recordings in the same trace, e.g. other ranks",

@@ -2,7 +2,7 @@
 plain or gzip.
 
 Reads SQLite exports of Nsight Systems, SQLite files and printed output of nvprof, CSV of Nsight
-Compute, rocpd databases of rocprofv3, JSON of PyTorch's profilers, TensorFlow 1 timelines,
+Compute, JSON of PyTorch's profilers, TensorFlow 1 timelines,
 trace.json and .xplane.pb of TensorFlow 2 and JAX, and tables of times.
 
 A recording of `record` that was cut is completed where it is: the first command that reads it does

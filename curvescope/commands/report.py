@@ -7,16 +7,15 @@ from pathlib import Path
 
 from ..base.errors import CurvescopeError
 from ..base.numbers import quantity
-from ..profiling.recording.remote_store import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recordings",
-        type=as_path,
+        type=Path,
         nargs="+",
         metavar="recording",
-        help="folders or URLs of recordings, or of sweeps",
+        help="folders of recordings, or of sweeps",
     )
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("report.html"), help="file (default: report.html)"

@@ -12,21 +12,19 @@ and freed outside its time.
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, TypeVar
 
 from ...base.counted import counted
 from ...base.torch_runtime import import_torch
 from ...kernels.backends import open_backend
-from ...kernels.timers import Sample, without_waiting
 from ...profiling.frameworks import memory_ran_out
 from ...profiling.hardware import heap
-from ...profiling.hardware.host_usage import HostUse, host_use_between, read_host_use
 from ...profiling.hardware.memory_usage import available_bytes
+from ...profiling.measure.visits import FAILED, OUT_OF_MEMORY, Empty, Visit
 from ...profiling.recording.experiments import Experiment
 from ...profiling.recording.store import Recording, RecordingWriter
 from ..factor import Caches, TermChange
@@ -35,16 +33,16 @@ from ..factors.batches import FILLED_WAVE, multiple_of
 from ..runner import Condition, Runner, Watch
 from .operator_kinds import follows_batch, is_batch_norm, on_cuda
 from .recorded_call import CannotReplay, device_of
-from .results import difference, results_of, try_call
-from .runnable import Runnable, setting
+from .results import difference, try_call
+from .runnable import setting
+from .site import TermCalls, choose_caches
 from .term import ReplayedTerm, operand_bytes, read_term
 
-# A visit times one long run, and more of short ones: rounds have the drift that runs in a row lack.
-# With a cache flush of some milliseconds before each, more than eight cost more time than they add
-# precision.
-_LEAST_RUNS, _MOST_RUNS, _VISIT_NS = 1, 8, 10_000_000
 _SAME_KERNELS = "the same kernels ran"
 _SHARE_OF_MEMORY = 0.5  # for operands that are kept; results and copies need the rest
+
+
+Result = TypeVar("Result")
 
 
 def run_term(
@@ -92,14 +90,15 @@ class TermRunner(Runner):
         self._unfit: dict[int, str] = {}  # message by batch size that cannot run
         self._compared: set[str] = set()  # factors
         self._kernels: dict[Condition, Counter[tuple[Any, ...]]] = {}  # of one run, on a GPU
-        self._kept: list[Any] = []  # results of the current run
-        self._waited = 0  # runs that are dropped because they waited for the host
-        self._threads: dict[str, ThreadPoolExecutor] = {}  # of a single thread each, by factor
+        self._sites: dict[str | None, TermCalls] = {}  # by factor
         if term.device == "cpu" and heap.can_change():
             heap.hold_thresholds(term.block_bytes)
         batches = self.experiment.batches
         for batch in batches:
-            self._guard((None, batch), lambda condition: self._term.runnables(*condition, batches))
+            build = partial(term.runnables, None, batch, batches)
+            result = self._attempt((None, batch), build)
+            if isinstance(result, Empty):
+                self.drop((None, batch), result)
         possible = self.possible()
         for name in possible:
             if term_change(name).piece and any(
@@ -125,14 +124,13 @@ class TermRunner(Runner):
         name, batch = condition
         return name in self.untested or batch in self._unfit or not self._term.families
 
-    def visit(self, condition: Condition, round_: int) -> None:
-        if not self.finished(condition):  # an earlier visit of the round may have ended it
-            self._guard(condition, lambda _: self._visit_in_its_thread(condition, round_))
+    def visit(self, condition: Condition) -> Visit | Empty:
+        return self._attempt(condition, lambda: self._visit(*condition))
 
     def end(self) -> None:
         """Note what was found besides times, and end the threads."""
-        for thread in self._threads.values():
-            thread.shutdown()
+        for site in self._sites.values():
+            site.end()
         self.notes += self._term.notes()
         multiple = multiple_of(self.experiment.batches)
         if (
@@ -140,29 +138,28 @@ class TermRunner(Runner):
             self.experiment.batches[-1],
         ) in self.conditions and multiple is not None:
             self.notes.append(f"padded_batch pads the batch to a multiple of {multiple}.")
-        if self._waited:
-            self.notes.append(f"Left out: {counted(self._waited, 'run')} that waited for the host.")
+        if waited := sum(site.waited for site in self._sites.values()):
+            self.notes.append(f"Left out: {counted(waited, 'run')} that waited for the host.")
         self.notes += [f"{message[:1].upper()}{message[1:]}." for message in self._unfit.values()]
 
-    def _guard(self, condition: Condition, work: Callable[[Condition], object]) -> None:
+    def _attempt(self, condition: Condition, work: Callable[[], Result]) -> Result | Empty:
         """Errors that belong to the batch size or to the factor end only their conditions."""
-        name, batch = condition
         try:
             with import_torch().no_grad():
-                work(condition)
+                return work()
         except CannotReplay as error:
-            message, out_of_memory = str(error), False
+            return Empty(FAILED, str(error))
         except (RuntimeError, MemoryError) as error:
-            out_of_memory = memory_ran_out(error)
-            if name is None and not out_of_memory:
+            why = OUT_OF_MEMORY if memory_ran_out(error) else FAILED
+            if condition[0] is None and why == FAILED:
                 raise
-            message = (str(error).strip() or type(error).__name__).splitlines()[0]
-        else:
-            return
-        finally:
-            self._kept.clear()
-        # After the handler, because the traceback keeps tensors alive.
-        if out_of_memory:
+            return Empty(why, (str(error).strip() or type(error).__name__).splitlines()[0])
+
+    def drop(self, condition: Condition, empty: Empty) -> None:
+        name, batch = condition
+        message = empty.detail
+        # Not in the handler of the error, because its traceback keeps tensors alive.
+        if empty.why == OUT_OF_MEMORY:
             self._term.release()
             message = f"batch size {batch} does not fit the memory: {message.rstrip('.')}"
         if name is None:
@@ -173,38 +170,22 @@ class TermRunner(Runner):
             self.untested[name] = message
             self.drop_unwritten(name)  # those of this round
 
-    def _visit_in_its_thread(self, condition: Condition, round_: int) -> None:
-        name, _ = condition
-        if name is None or not term_change(name).own_thread:
-            self._visit(condition, round_)
-            return
-        if name not in self._threads:
-            self._threads[name] = ThreadPoolExecutor(1, f"curvescope-{name}")
-        self._threads[name].submit(self._visit_elsewhere, condition, round_).result()
+    def _site(self, name: str | None) -> TermCalls:
+        """The calls with a factor; made at the first use."""
+        if name not in self._sites:
+            batches = self.experiment.batches
+            self._sites[name] = TermCalls(self._term, name, batches, self._backend)
+        return self._sites[name]
 
-    def _visit_elsewhere(self, condition: Condition, round_: int) -> None:
-        """A visit in another thread, where gradients and the current device are set anew."""
-        torch, device = import_torch(), self._term.device
-        with torch.no_grad(), torch.cuda.device(device) if on_cuda(device) else nullcontext():
-            self._visit(condition, round_)
-
-    def _visit(self, condition: Condition, round_: int) -> None:
-        name, batch = condition
-        plain, calls = (
-            self._term.runnables(factor, batch, self.experiment.batches) for factor in (None, name)
-        )
-        change = term_change(name)
+    def _visit(self, name: str | None, batch: int) -> Visit:
         if name is not None and name not in self._compared:
-            self._compare(name, plain, calls, change)
-        with change.around():
-            timed = self._time(calls, self._caches(change), change.discarded)
-            self.add(condition, round_, ({**row, "process": os.getpid()} for row in timed))
-            if on_cuda(self._term.device):
-                self._note_kernels(name, batch, calls)
-            # before the context ends: what it frees as memory to keep must not stay for others
-            self._kept.clear()
+            self._compare(name, batch)
+        result = self._site(name).visit(batch)
+        if on_cuda(self._term.device):
+            self._note_kernels(name, batch)
+        return result
 
-    def _note_kernels(self, name: str | None, batch: int, calls: Sequence[Runnable]) -> None:
+    def _note_kernels(self, name: str | None, batch: int) -> None:
         """Note the kernels of one run; a factor that is to change their choice, and does not, is
         untested.
         """
@@ -214,7 +195,7 @@ class TermRunner(Runner):
         ]
         if (name, batch) in self._kernels or not choosing or name not in (None, *choosing):
             return
-        if (rows := self._backend.record(self._run_of(calls), None, None)) is None:
+        if (rows := self._site(name).record(batch)) is None:
             return
         ran = Counter(
             (row["name"], *map(row.get, ("grid_x", "grid_y", "grid_z"))) for row in rows.kernels
@@ -230,83 +211,10 @@ class TermRunner(Runner):
         ):
             self.untested[name] = _SAME_KERNELS
 
-    def _run_of(self, calls: Sequence[Runnable]) -> Callable[[], None]:
-        sequence, kept = (
-            [runnable.run for runnable in calls for _ in range(runnable.call.calls)],
-            self._kept,
-        )
-
-        def run() -> None:
-            for call in sequence:
-                kept.append(call())
-
-        return run
-
-    def _time(
-        self, calls: Sequence[Runnable], caches: Caches, discarded: int
-    ) -> Iterator[dict[str, Any]]:
-        inputs = [] if caches is not Caches.AS_IN_STEP else self._inputs(calls)
-        timer, kept, run = self._backend.timer, self._kept, self._run_of(calls)
-        for _ in range(discarded):
-            kept.clear()
-            discarded_ns = timer.take(run, 1, 1, None)[0].duration_ns
-        if caches is not Caches.WARM and not self._backend.flush_ns:
-            self._backend.flush()  # the first allocates its buffer
-        run_ns = discarded_ns + (0 if caches is Caches.WARM else self._backend.flush_ns)
-        began: list[HostUse | None] = []
-
-        def prepare() -> None:
-            kept.clear()
-            if caches is not Caches.WARM:
-                self._backend.flush()
-            for tensor in inputs:
-                tensor.sum()
-            began.append(read_host_use())
-
-        samples: list[Sample] = []
-        used: list[dict[str, Any]] = []
-        for _ in range(min(max(_LEAST_RUNS, int(_VISIT_NS / max(run_ns, 1))), _MOST_RUNS)):
-            samples += timer.take(run, 1, 1, prepare)
-            used.append(host_use_between(began[-1], read_host_use()))
-        counting = without_waiting(samples)
-        self._waited += len(samples) - len(counting)
-        for sample, of_host in zip(samples, used, strict=True):
-            if sample in counting:
-                yield {
-                    "start_ns": sample.start_ns,
-                    "duration_ns": round(sample.duration_ns),
-                    **of_host,
-                }
-
-    def _inputs(self, calls: Sequence[Runnable]) -> list[Any]:
-        """The operands that depend on the batch size, if all fit the last-level cache: others no
-        step finds there.
-        """
-        operands = [
-            tensor
-            for runnable in calls
-            for index in runnable.family.batch_dimensions()
-            for tensor in results_of([runnable.arguments[index]])
-            if tensor is not None and tensor.dtype.itemsize > 1
-        ]
-        return (
-            operands
-            if sum(operand.nbytes for operand in operands) <= self._backend.cache_bytes
-            else []
-        )
-
-    def _caches(self, change: TermChange) -> Caches:
-        """The state of the caches before a run, the same at all batch sizes: a jump between two
-        would be an anomaly.
-        """
-        if change.caches is not Caches.AS_IN_STEP:
-            return change.caches
-        step_bytes = self._term.step_bytes_near(self.experiment.batches[0])
-        return Caches.WARM if step_bytes <= self._backend.cache_bytes else Caches.AS_IN_STEP
-
-    def _compare(
-        self, name: str, plain: Sequence[Runnable], changed: Sequence[Runnable], change: TermChange
-    ) -> None:
+    def _compare(self, name: str, batch: int) -> None:
+        """Compare the results of the calls with a factor to those without."""
+        site = self._site(name)
+        plain, changed, change = self._site(None).calls(batch), site.calls(batch), site.change
         if change.call is not None and all(
             before is other for before, other in zip(plain, changed, strict=True)
         ):
@@ -320,8 +228,7 @@ class TermRunner(Runner):
                 continue
             # Each time anew: timed runs change what a call writes, e.g. running statistics.
             expected = try_call(before, device)
-            with change.around():
-                tried = try_call(other, device)
+            tried = site.within(partial(try_call, other, device))
             clause = difference(expected, tried, tf32=on_cuda(device))
             if clause is not None:
                 self.changed_results[name] = f"{before.call.label}: {clause}"
@@ -345,7 +252,7 @@ class TermRunner(Runner):
         reasons = [change.reason_against(family) for family in by_time]
         if None not in reasons:
             return reasons[0]
-        usual = self._caches(TermChange())
+        usual = choose_caches(term, self.experiment.batches, self._backend, TermChange())
         if usual is Caches.WARM is change.caches:
             return "the operands of a whole step fit the cache, so they are there without a change"
         if change.caches is Caches.WARM:

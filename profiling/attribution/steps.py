@@ -279,14 +279,7 @@ def find_repeated_windows(
     """
     if not len(name):
         return []
-    keys, which = np.unique(stream, return_inverse=True)
-    main = int(
-        np.argmax(
-            np.bincount(which, weights=(end_ns - start_ns).astype(np.float64), minlength=len(keys))
-        )
-    )
-    rows = np.flatnonzero(which == main)
-    rows = rows[np.argsort(start_ns[rows], kind="stable")]
+    rows = _rows_of_busiest(stream, start_ns, end_ns)
     repeated = find_period(name[rows])
     if repeated is None:
         return []
@@ -309,6 +302,14 @@ def find_repeated_windows(
     last = slice(int(begins[-1]), int(begins[-1]) + period)
     windows.append((int(starts[begins[-1]]), int(ends[last].max())))
     return windows
+
+
+def _rows_of_busiest(lane: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
+    """Rows of the stream or thread with the most time, in the order of their starts."""
+    _, which = np.unique(lane, return_inverse=True)
+    time_ns = np.bincount(which, weights=(end_ns - start_ns).astype(np.float64))
+    rows = np.flatnonzero(which == np.argmax(time_ns))
+    return rows[np.argsort(start_ns[rows], kind="stable")]
 
 
 def are_steps(windows: Windows, start_ns: Ints, end_ns: Ints) -> bool:
@@ -339,14 +340,7 @@ def whole_periods(name: Ints, start_ns: Ints, end_ns: Ints, thread: Ints) -> Win
     """
     if not len(name):
         return []
-    keys, which = np.unique(thread, return_inverse=True)
-    main = int(
-        np.argmax(
-            np.bincount(which, weights=(end_ns - start_ns).astype(np.float64), minlength=len(keys))
-        )
-    )
-    rows = np.flatnonzero(which == main)
-    rows = rows[np.argsort(start_ns[rows], kind="stable")]
+    rows = _rows_of_busiest(thread, start_ns, end_ns)
     period = find_period(name[rows])
     if period is None or period[0] != 0 or period[1] < len(rows) or period[1] % period[2]:
         return []

@@ -59,7 +59,7 @@ class Tensors:
         self.available_bytes: int | None = None
 
     @contextmanager
-    def noted(self) -> Iterator[Tensors]:
+    def note_tensors(self) -> Iterator[Tensors]:
         """Note the tensors that exist now, and gradients and state whenever an optimizer runs until
         the block ends.
         """

@@ -20,13 +20,12 @@ from ..hardware.host import describe_environment
 from ..native import library_path, load, record_start, record_stop
 from ..readers import Options
 from ..recording.rank_info import describe_rank
-from ..recording.remote_store import AnyPath, RemotePath, as_path
 from ..recording.store import Recording, Status, new_recording_path, open_recording
 from .command import endings_held, require_program, run_command
 from .cupti_turns import find_loaded_collector, profiles_now, take_turns
 from .kept_chunks import FOLDER_VARIABLE, NotMergedError, begin
 from .merge import PROBE
-from .shared_memory import drained_meanwhile, shared_memory, wait_for_late_ends
+from .shared_memory import drain_meanwhile, share_memory, wait_for_late_ends
 
 FLUSH_VARIABLE = "CURVESCOPE_FLUSH_DENORMAL"  # for `startup`: torch flushes denormal numbers
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
@@ -46,7 +45,7 @@ class Recorded(NamedTuple):
 
 def record_command(
     command: Sequence[str],
-    path: AnyPath,
+    path: Path,
     options: Options | None = None,
 ) -> Recorded:
     """Run and record the command with the collector; whatever ends it, what was recorded is kept.
@@ -66,9 +65,9 @@ def record_command(
     }
     environment[CUPTI_FOLDERS_VARIABLE] = _own_cupti_folders()
     environment["PYTHONPATH"] = startup_path()
-    with endings_held(), shared_memory(folder) as memory:
+    with endings_held(), share_memory(folder) as memory:
         try:
-            with drained_meanwhile(folder, memory) as deleted:
+            with drain_meanwhile(folder, memory) as deleted:
                 ending = run_command(with_startup(command), environment)
                 if memory is not None:
                     wait_for_late_ends(memory)
@@ -107,7 +106,7 @@ def with_startup(command: Sequence[str]) -> list[str]:
 
 @contextmanager
 def record(
-    path: str | os.PathLike[str] | RemotePath | None = None,
+    path: str | os.PathLike[str] | None = None,
     *,
     batch: int | None = None,
     range_pattern: str | None = None,
@@ -122,7 +121,7 @@ def record(
     program under `curvescope record` instead.
 
     Args:
-        path: folder or URL of the recording to create; default: a dated folder in `runs/`.
+        path: folder of the recording to create; default: a dated folder in `runs/`.
         batch: samples per step; default: read from names of ranges.
         range_pattern: regular expression for names of ranges, with groups named layer, phase, step,
             op or batch; default: known conventions.
@@ -144,9 +143,9 @@ def record(
     options.names  # noqa: B018 - refuses a wrong pattern before any work
     if path is None:
         path = new_recording_path("record")
-    folder = path if isinstance(path, RemotePath) else as_path(path)
+    folder = Path(path)
     chunks = begin(folder, _meta(), options)
-    with shared_memory(chunks.folder):
+    with share_memory(chunks.folder):
         recording = Recording(folder, {})
         before = os.environ.get(NVTX_VARIABLE)
         os.environ[NVTX_VARIABLE] = str(library_path())

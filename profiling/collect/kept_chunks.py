@@ -27,14 +27,12 @@ from ..readers import Options
 from ..recording.atomic_files import StorageError, locked_folder, storage_error
 from ..recording.inside import Folder, check_unlinked, is_own_file, opened
 from ..recording.lost import Severity, describe_lost
-from ..recording.remote_store import AnyPath, RemotePath
 from ..recording.store import (
     CHUNKS,
     Recording,
     RecordingWriter,
     Status,
     has_chunks,
-    new_recording_path,
     open_recording,
 )
 from .merge import merge_chunks
@@ -78,8 +76,6 @@ class Chunks:
     folder: Path
     writer: RecordingWriter
     options: Options
-    # for a remote store: of the local recording that has the folder
-    local: RecordingWriter | None = None
 
     def merge(self, ended_by: str | None = None, **how: Any) -> None:
         """Write the recording, finish it, and delete the chunk files; `how` is for `merge_chunks`.
@@ -100,11 +96,10 @@ class Chunks:
                 merge_chunks(self.folder, self.writer, self.options, **how)
             self.writer.finish(Status.INTERRUPTED if ended_by else None)
         except BaseException as error:
-            for writer in filter(None, (self.writer, self.local)):
-                # On a full disk it stays as it is, and where what was read fits no entry of it.
-                with suppress(CurvescopeError):
-                    writer.check()
-                    writer.finish(Status.INTERRUPTED)
+            # On a full disk it stays as it is, and where what was read fits no entry of it.
+            with suppress(CurvescopeError):
+                self.writer.check()
+                self.writer.finish(Status.INTERRUPTED)
             if not isinstance(error, Exception):
                 print(f"curvescope: {kept}.", file=sys.stderr)
                 raise
@@ -145,34 +140,25 @@ class Chunks:
 
     def note(self, **facts: Any) -> None:
         """Write facts that a recovery needs too, as far as there is room on the disk."""
-        for writer in filter(None, (self.writer, self.local)):
-            with suppress(CurvescopeError):
-                writer.update(**facts)
+        with suppress(CurvescopeError):
+            self.writer.update(**facts)
 
     def discard(self) -> None:
-        """Delete the chunk folder, as a whole or not at all; with the local recording of a remote
-        store.
-        """
-        folder = self.folder if self.local is None else self.folder.parent
-        merged = f".{folder.name}.merged"
-        with suppress(*_UNCHANGED), opened(folder.parent) as around:
-            around.rename(folder.name, merged)
+        """Delete the chunk folder, as a whole or not at all."""
+        merged = f".{self.folder.name}.merged"
+        with suppress(*_UNCHANGED), opened(self.folder.parent) as around:
+            around.rename(self.folder.name, merged)
             around.remove_tree(merged)
 
 
-def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -> Chunks:
-    """Create a recording with a folder for chunk files; of a remote store, the folder is in a local
-    recording.
+def begin(path: Path, meta: dict[str, Any], options: Options | None = None) -> Chunks:
+    """Create a recording with a folder for chunk files.
 
     CurvescopeError: the recording's folder is taken or not writable.
     """
     options = options or Options()
-    writer, local = RecordingWriter(path, meta), None
-    home = path
-    if isinstance(home, RemotePath):
-        home = new_recording_path(home.name).resolve()
-        local = RecordingWriter(home, meta)
-    folder = home.resolve() / CHUNKS  # the program may change its working folder
+    writer = RecordingWriter(path, meta)
+    folder = path.resolve() / CHUNKS  # the program may change its working folder
     try:
         options_given = {"batch": options.batch, "range_pattern": options.range_pattern}
         with opened(folder.parent, folder.name, make=True) as made:
@@ -181,7 +167,7 @@ def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -
     except OSError as error:
         writer.finish(Status.INTERRUPTED)
         raise storage_error(folder, error) from error
-    return Chunks(folder, writer, options, local)
+    return Chunks(folder, writer, options)
 
 
 def _hold_room(folder: Folder) -> None:
@@ -257,7 +243,7 @@ def with_tables(recording: Recording, say: Callable[[str], None]) -> Iterator[Re
         yield open_recording(path)
         return
     is_cut, _ = _is_cut(path)
-    with _merged_meanwhile(recording, is_cut) as merged:
+    with _merge_meanwhile(recording, is_cut) as merged:
         yield merged
 
 
@@ -282,7 +268,7 @@ def complete_if_cut(path: Path, say: Callable[[str], None]) -> bool:
 
 
 @contextmanager
-def _merged_meanwhile(recording: Recording, is_cut: bool) -> Iterator[Recording]:
+def _merge_meanwhile(recording: Recording, is_cut: bool) -> Iterator[Recording]:
     """Merge the chunk files of a recording into a temporary one for the block."""
     path = Path(str(recording.path))
     folder = path / CHUNKS

@@ -74,7 +74,7 @@ class Marks:
         return self._inside(name.removeprefix(LAYER_RANGE), self._phase)
 
     @contextlib.contextmanager
-    def installed(self, layers: Iterable[tuple[str, Any]]) -> Iterator[Marks]:
+    def install(self, layers: Iterable[tuple[str, Any]]) -> Iterator[Marks]:
         """Mark these modules, given by path, autograd's backward passes and torch's optimizers
         until the block ends.
         """
@@ -91,7 +91,7 @@ class Marks:
         """Give a module a forward that marks it: torch calls hooks in a tenfold time."""
         forward, before = module.forward, module.__dict__.get("forward")
 
-        def marked(*arguments: Any, **named: Any) -> Any:
+        def run_marked(*arguments: Any, **named: Any) -> Any:
             before_ns = self._clock_ns()
             if get_ident() != self._thread:
                 return forward(*arguments, **named)
@@ -110,7 +110,7 @@ class Marks:
             return result
 
         try:
-            module.forward = marked
+            module.forward = run_marked
         except Exception:  # e.g. of a scripted module
             return
         if before is None:
@@ -128,13 +128,13 @@ class Marks:
         if run is None:
             return
 
-        def marked(*arguments: Any, **named: Any) -> Any:
+        def run_marked(*arguments: Any, **named: Any) -> Any:
             if get_ident() != self._thread:
                 return run(*arguments, **named)
             with self._inside(self._layer, BACKWARD):
                 return run(*arguments, **named)
 
-        setattr(autograd, _BACKWARD, marked)
+        setattr(autograd, _BACKWARD, run_marked)
         undo.callback(setattr, autograd, _BACKWARD, run)
 
     def _hook_optimizers(self, undo: contextlib.ExitStack) -> None:
@@ -197,12 +197,12 @@ class Marks:
     def _make_hook(self, code: int) -> Callable[[Any], None]:
         borders, clock_ns, thread = self._borders, self._clock_ns, self._thread
 
-        def reached(_: Any) -> None:
+        def note_border(_: Any) -> None:
             before_ns = clock_ns()
             if get_ident() == thread:
                 borders.append((before_ns, clock_ns(), code))
 
-        return reached
+        return note_border
 
 
 @contextlib.contextmanager
@@ -214,11 +214,11 @@ def around_batches(range_: Callable[[], contextlib.AbstractContextManager[Any]])
         yield
         return
 
-    def marked(self: Any) -> Any:
+    def run_marked(self: Any) -> Any:
         with range_():
             return following(self)
 
-    iterator.__next__ = marked
+    iterator.__next__ = run_marked
     try:
         yield
     finally:

@@ -30,21 +30,16 @@ def steps_of(recording: Recording) -> list[StepRows]:
                     values = {**values, "layer": None, "phase": INPUT_PHASE}
                 of_step.setdefault(number, []).append(values)
         rows[table] = of_step
-    fetched = _inputs(recording)
-    return [
-        StepRows(
-            rows["kernels"].get(step["step"], []) + rows["memory"].get(step["step"], []),
-            [(step["start_ns"], step["duration_ns"])],
-            {},
-            inputs=[
-                fetched_row
-                for fetched_row in fetched
-                if step["start_ns"] <= fetched_row[0] < step["start_ns"] + step["duration_ns"]
-            ],
-            api_calls=rows["api_calls"].get(step["step"], []),
-        )
-        for step in steps
-    ]
+    inputs = _inputs(recording)
+    result = []
+    for step in steps:
+        number, start_ns, duration_ns = step["step"], step["start_ns"], step["duration_ns"]
+        work = rows["kernels"].get(number, []) + rows["memory"].get(number, [])
+        inside = [(at, length) for at, length in inputs if 0 <= at - start_ns < duration_ns]
+        calls = rows["api_calls"].get(number, [])
+        window = [(start_ns, duration_ns)]
+        result.append(StepRows(work, window, {}, inputs=inside, api_calls=calls))
+    return result
 
 
 def _copy_name(row: Mapping[str, Any]) -> str:

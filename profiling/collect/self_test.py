@@ -37,7 +37,7 @@ class SelfTest:
     cupti_version: int | None  # API version of that libcupti; None if unknown
 
     @property
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         """Whether every kernel was recorded with its geometry."""
         return self.status == "recording" and self.launched == self.recorded == self.with_geometry
 

@@ -133,7 +133,7 @@ class _Ring(NamedTuple):
 
 
 @contextmanager
-def shared_memory(folder: Path) -> Iterator[int | None]:
+def share_memory(folder: Path) -> Iterator[int | None]:
     """Offer memory to the processes that write chunk files into `folder`; without it, they use
     their own.
 
@@ -175,7 +175,7 @@ def restore_folder(folder: Path, file: int | None) -> bool:
 
 
 @contextmanager
-def drained_meanwhile(folder: Path, file: int | None = None) -> Iterator[list[float]]:
+def drain_meanwhile(folder: Path, file: int | None = None) -> Iterator[list[float]]:
     """Drain processes that end, and free their memory, while the block runs; see `drain_processes`.
 
     Yields the times, on the monotonic clock in seconds, at which the folder was found deleted, and

@@ -126,7 +126,7 @@ def record_step(
             profile_memory=memory,
             experimental_config=config,
         ) as profiler,
-        tensors.noted() if tensors else contextlib.nullcontext(),
+        tensors.note_tensors() if tensors else contextlib.nullcontext(),
     ):
         if cuda:
             take_buffers(device)

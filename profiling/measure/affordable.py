@@ -17,7 +17,7 @@ from statistics import fmean
 from ...base.counted import counted
 from .probing import Probing
 from .protocol import Protocol
-from .sites.site import ONE_VISIT, Site
+from .sites.site import ONE_VISIT, SweptSite
 from .stopping import StoppingRule
 from .visits import Empty, Look, StepRow, Visit, VisitPlan
 
@@ -71,7 +71,7 @@ class Affordable(StoppingRule[int]):
         self,
         probing: Probing,
         protocol: Protocol,
-        site: Site,
+        site: SweptSite,
         clock_s: Callable[[], float],
         began_s: float,
     ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from ...base.errors import CurvescopeError
@@ -15,7 +17,6 @@ from ..hardware.energy import describe_energy
 from ..hardware.host import describe_device, describe_host, describe_versions
 from ..hardware.locked_clocks import read_locked_clock_hz
 from ..hardware.nvml import describe_settings
-from .clock_alignment import clock_identity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ def describe_machine(device: str) -> Machine:
         ceilings=ceilings.entry_for(described),
         cudnn_workspace_limit_mib=os.environ.get("CUDNN_CONV_WSCAP_DBG"),
         clocks_missing=ClockSampler(device).missing,
-        identity=f"{clock_identity()} {gpu}",
+        identity=f"{machine_identity()} {gpu}",
         energy=describe_energy(device),
         locked_sm_clock_hz=read_locked_clock_hz(),
     )
@@ -143,3 +144,12 @@ def _like(recorded: Mapping[str, Any], torch_device: str | None) -> dict[str, An
         names.insert(0, str(torch_device))
     devices = [describe_device(name) for name in names]
     return min(devices, key=lambda device: len(different_facts(recorded, device)), default={})
+
+
+def machine_identity() -> str:
+    """A text that names the boot of the machine and the time namespace; never stored."""
+    boot, namespace = str(os.getpid()), ""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.readlink("/proc/self/ns/time")
+    return f"{boot} {namespace}"

@@ -1,9 +1,8 @@
-"""The processes of one launch: they connect, exchange objects, and compare their clocks."""
+"""The processes of one launch: they connect, and exchange objects."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -13,7 +12,7 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ..recording.rank_info import RENDEZVOUS_FILE, RankInfo, rendezvous
-from .clock_alignment import EXCHANGES, Reading, clock_identity, number_nodes, read_clock
+from .machine import machine_identity
 
 
 class ProcessGroup:
@@ -47,7 +46,7 @@ class ProcessGroup:
                 f"({str(error).splitlines()[0]}). Start all {world_size} processes, with the same "
                 "MASTER_ADDR and MASTER_PORT."
             ) from error
-        self.nodes = number_nodes(self.gather(clock_identity()))
+        self.nodes = number_nodes(self.gather(machine_identity()))
         self.rank_info = replace(self.rank_info, node=self.nodes[rank])
         return self
 
@@ -109,29 +108,8 @@ class ProcessGroup:
         dist.all_gather_object(gathered, value)
         return gathered
 
-    def read_clocks(self) -> Reading | None:
-        """Compare the clock of every node with rank 0's; returns this node's reading, None on rank
-        0's node.
-        """
-        import torch
-        import torch.distributed as dist
 
-        readings: dict[int, Reading] = {}
-        buffer = torch.zeros(1, dtype=torch.int64)
-        for node in sorted(set(self.nodes) - {0}):
-            first = self.nodes.index(node)
-            if self.rank_info.rank == 0:
-
-                def request(first: int = first) -> int:
-                    dist.send(buffer, first)
-                    dist.recv(buffer, first)
-                    return int(buffer)
-
-                readings[node] = read_clock(request)
-            elif self.rank_info.rank == first:
-                for _ in range(EXCHANGES):
-                    dist.recv(buffer, 0)
-                    buffer.fill_(time.monotonic_ns())
-                    dist.send(buffer, 0)
-        shared: dict[int, Reading] = self.broadcast(readings)
-        return shared.get(self.nodes[self.rank_info.rank])
+def number_nodes(identities: Sequence[str]) -> list[int]:
+    """The node of every rank, numbered in the order of their first ranks."""
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(identity, len(numbers)) for identity in identities]

@@ -37,6 +37,7 @@ _POLL_S = 0.5
 # the clock of the CPU, up to 1 s. None of these modules opens a device or starts a thread; neither
 # would survive a fork.
 PRELOADED = ("torch", "torch._dynamo", "torch.profiler", "curvescope.profiling.collect.mkl_clock")
+_SITES = (f"{__package__}.sites.machines", f"{__package__}.sites.process")
 # Of an interpreter of a version: it loads this Curvescope, whichever the version has, and nothing
 # else from beside it.
 _MAIN = """
@@ -60,9 +61,7 @@ class ChildProcess:
         """
         prepare_libraries()  # the server inherits this environment, and loads torch with it
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(
-            [*PRELOADED, f"{__package__}.sites.process", preloading.__name__]
-        )
+        context.set_forkserver_preload([*PRELOADED, *_SITES, preloading.__name__])
         self._connection, there = context.Pipe()
         self._process: Any = context.Process(target=_serve, args=(there, make, arguments))
         with preloading.name_loaded_modules(), _empty_main():

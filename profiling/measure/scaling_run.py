@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import gc
 import importlib
-import math
 import os
 import time
 from collections.abc import Callable
@@ -23,14 +22,10 @@ from typing import Any
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
-from ..attribution.collectives import communicates
-from ..attribution.events import StepRows
-from ..hardware.clocks import ClockSampler
 from ..recording.rank_info import META_KEY, RankInfo
-from ..recording.store import META_FILE, RecordingWriter, open_recording
+from ..recording.store import META_FILE, RecordingWriter
 from ..workload.input_pipeline import make_feed
 from ..workload.network_step import Workload
-from .clock_alignment import ClockAlignment, Reading, alignment_of
 from .loop import Loop, Progress, VisitWriter
 from .machine import describe_machine
 from .process_group import ProcessGroup
@@ -43,15 +38,12 @@ from .scaling_plan import (
     rank_folder_to_write,
     rank_recordings,
 )
+from .sites.here import LocalSteps
+from .sites.ranks import RankSteps
+from .sites.site import RUN, Facts
 from .stopping import Complete, Until
 from .sweep import Precise, describe_sweep
-from .visit import profile_steps, time_steps, warm_up_ns
-from .visit import visit as try_visit
 from .visits import Empty, Visit, VisitPlan
-
-# Steps to discard after a change of the number of devices, besides those after a change of batch
-# size: DDP rebuilds its buckets after the first step, and the second allocates them.
-_FRESH_STEPS = 2
 
 
 @dataclass(frozen=True)
@@ -60,19 +52,7 @@ class _Command:
 
     point: ScalingPoint
     round_: int
-    steps: int  # unprofiled
     profiled_steps: int  # at most
-    # Whether the number of devices changed since the last visit: every rank drops its workload, and
-    # the ranks of this visit build the new one together.
-    rebuild: bool
-    # Least number of discarded steps, and number before each profiled step; the same on every rank,
-    # because the ranks wait for each other in a step.
-    warm_up_steps: int
-
-
-@dataclass(frozen=True)
-class _ReadClocks:
-    """Compare the clocks of the nodes."""
 
 
 def run_rank(
@@ -147,10 +127,8 @@ class _Rank:
         network = plan.configuration.find_network()
         model = network.build()  # every workload starts from a copy of it
         self._network = replace(network, build=lambda: copy.deepcopy(model))
-        self._clocks = ClockSampler(self._device)
-        self._readings: list[Reading] = []
         self._visits: dict[int, VisitWriter] = {}  # by number of devices, if this rank takes part
-        self._workload: Workload | None = None  # of the last visit
+        self._steps: RankSteps | None = None  # of the last visit
         self._devices = 0  # of the last visit
         self._step_ns: dict[int, int] = {}  # by batch size per device
         # maximum for the next visit, from the time of the last
@@ -184,8 +162,6 @@ class _Rank:
     def _open(self, devices: int, rank_info: RankInfo, complete: set[str]) -> RecordingWriter:
         path = rank_folder_to_write(self._folder, devices, rank_info.rank)
         if (path / META_FILE).is_file():
-            recording = open_recording(path)
-            self._readings = list(alignment_of(recording.meta[META_KEY].get("clock")).readings)
             return RecordingWriter.resume(path, "steps", whole=complete)
         plan = self._plan
         batches = sorted(point.batch for point in plan.points if point.devices == devices)
@@ -206,9 +182,10 @@ class _Rank:
             images=None,
         )
         workload = self._make_workload(1)
+        alone = LocalSteps(workload, Facts(RUN))
         for batch in sorted({point.batch for point in self._plan.points}):
             try:
-                result = try_visit(workload, batch, VisitPlan(once))
+                result = alone.visit(batch, VisitPlan(once))
             except CurvescopeError:
                 raise
             except Exception:
@@ -226,7 +203,7 @@ class _Rank:
                         visits.write_unmeasured(batch, 0, empty)
             else:
                 self._step_ns[batch] = max(outcomes)
-        workload.release()
+        alone.end()
         if not self._step_ns:
             batch, empty = next(iter(self._too_large.items()))
             raise CurvescopeError(
@@ -236,11 +213,7 @@ class _Rank:
 
     def _lead(self) -> None:
         """On rank 0: command all visits, and take part in them."""
-        plan, read_clocks = self._plan, len(set(self._ranks.nodes)) > 1
-
-        def begin_round() -> None:
-            if read_clocks:
-                self._command(_ReadClocks())
+        plan = self._plan
 
         def precise(_: object) -> bool:
             return all(
@@ -254,49 +227,27 @@ class _Rank:
             finished=lambda point: point.batch in self._too_large,
             visited=lambda point, round_: self._visits[point.devices].has(point.batch, round_),
             group=lambda point: point.devices,
-            begin_round=begin_round,
             label=lambda point: counted(point.devices, "device"),
             report=self._report,
             clock_s=self._clock_s,
         ).run()
-        begin_round()
         self._ranks.broadcast(None)
 
     def _command_visit(self, point: ScalingPoint, round_: int) -> None:
-        protocol = self._plan.protocol
-        steps = protocol.steps_of_visit(point.total_batch, self._step_ns[point.batch])
-        profiled = min(steps, protocol.profiled_steps, self._cheap_profiles.get(point, 1))
-        warm_up = math.ceil(warm_up_ns(self._device) / self._step_ns[point.batch])
-        self._command(
-            _Command(point, round_, steps, profiled, point.devices != self._devices, warm_up)
-        )
-        self._devices = point.devices
-
-    def _command(self, command: _Command | _ReadClocks) -> None:
+        profiled = min(self._plan.protocol.profiled_steps, self._cheap_profiles.get(point, 1))
+        command = _Command(point, round_, profiled)
         self._ranks.broadcast(command)
         self._obey(command)
 
-    def _obey(self, command: _Command | _ReadClocks) -> None:
-        if isinstance(command, _ReadClocks):
-            self._read_clocks()
-            return
-        if command.rebuild and self._workload is not None:
-            self._workload.release()
-            self._workload = None
-            gc.collect()  # DDP and its hooks refer to each other
-        if command.point.devices in self._visits:
+    def _obey(self, command: _Command) -> None:
+        if command.point.devices != self._devices:
+            self._devices = command.point.devices
+            if self._steps is not None:
+                self._steps.end()
+                self._steps = None
+                gc.collect()  # DDP and its hooks refer to each other
+        if self._devices in self._visits:
             self._visit(command)
-
-    def _read_clocks(self) -> None:
-        reading = self._ranks.read_clocks()
-        if reading is not None:
-            self._readings = sorted([*self._readings, reading], key=lambda each: each.at_ns)
-        for devices, visits in self._visits.items():
-            rank = self._ranks.rank_among(devices)
-            assert rank is not None
-            visits.writer.update(
-                **{META_KEY: rank.entry(ClockAlignment(tuple(self._readings)).entry())}
-            )
 
     def _make_workload(self, devices: int) -> Workload:
         """Build the network for steps on a number of devices."""
@@ -318,45 +269,16 @@ class _Rank:
         )
 
     def _visit(self, command: _Command) -> None:
-        point, protocol = command.point, self._plan.protocol
-        workload = self._workload = self._workload or self._make_workload(point.devices)
-        discarded = max(
-            protocol.discarded_steps + command.rebuild * _FRESH_STEPS, command.warm_up_steps
-        )
-
-        def run_steps(count: int) -> None:
-            for _ in range(count):
-                workload.time_step()
-
-        with self._clocks:
-            began_ns = workload.clock_ns()
-            workload.load(point.batch)
-            run_steps(discarded)
-            unprofiled = time_steps(
-                workload, command.steps, self._clocks.sample_sometimes, exactly=True
-            )
-            timed_ns = workload.clock_ns() - began_ns
-            profiled: list[StepRows] = []
-            # The profiler starts at a different time on each rank. A common step before each
-            # recorded step removes these differences. All ranks profile the same number of steps.
-            for rows in profile_steps(
-                workload,
-                command.profiled_steps,
-                math.inf,
-                before=workload.time_step,
-                warm_up=lambda: run_steps(command.warm_up_steps),
-            ):
-                for row in rows.kernels:
-                    if communicates(row["name"], row["op"]):
-                        row["communicator"] = f"{point.devices} devices"
-                profiled.append(rows)
-        if profiled:
-            profiled_ns = workload.clock_ns() - began_ns - timed_ns
-            self._cheap_profiles[point] = max(1, timed_ns * len(profiled) // max(profiled_ns, 1))
+        point = command.point
+        if self._steps is None:  # the ranks of this visit build them together
+            workload = self._make_workload(point.devices)
+            self._steps = RankSteps(workload, point.devices, self._step_ns)
+        protocol = replace(self._plan.protocol, profiled_steps=command.profiled_steps)
+        result = self._steps.visit(point.batch, VisitPlan(protocol, command.round_))
+        assert isinstance(result, Visit)
+        if point.batch in self._steps.cheap_profiles:
+            self._cheap_profiles[point] = self._steps.cheap_profiles[point.batch]
         visits = self._visits[point.devices]
-        visits.writer.update(
-            discarded_steps=visits.writer.meta.get("discarded_steps", 0) + discarded
-        )
-        visits.write(
-            point.batch, command.round_, Visit(unprofiled, profiled, clocks=self._clocks.take())
-        )
+        discarded = visits.writer.meta.get("discarded_steps", 0) + result.discarded_steps
+        visits.writer.update(discarded_steps=discarded)
+        visits.write(point.batch, command.round_, result)

@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
 from ..recording.hidden_commands import hide_commands
 from ..recording.named_code import describe_code, signature_entry
-from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
 from ..workload.own_step import MakeStep, OwnStep
 from .affordable import ROUNDS, Affordable
@@ -25,7 +25,7 @@ from .machine import describe_machine
 from .probing import Probing, protocol_of_probes
 from .protocol import Protocol
 from .sites.here import Here
-from .sites.site import Site
+from .sites.site import SweptSite
 from .stopping import Complete, StoppingRule
 from .visits import FAILED, Empty, StepRow, Visit, VisitPlan
 
@@ -34,10 +34,10 @@ Precise = Callable[[Sequence[StepRow]], bool]
 
 
 def run_sweep(
-    site: Site,
+    site: SweptSite,
     batches: Sequence[int],
     protocol: Protocol,
-    path: AnyPath,
+    path: Path,
     report: Callable[[Progress], None] = lambda _: None,
     rule: StoppingRule[int] | None = None,
     clock_s: Callable[[], float] = time.monotonic,
@@ -96,7 +96,7 @@ def sweep_callable(
     make_step: MakeStep,
     batches: Sequence[int],
     protocol: Protocol,
-    path: AnyPath,
+    path: Path,
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> None:
     """Time and record the steps of a function; nothing is profiled, and errors of the step are

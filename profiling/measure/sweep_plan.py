@@ -1,5 +1,5 @@
-"""A sweep over several networks and configurations, each visit in its own process, here or on the
-workers of a cluster.
+"""A sweep over several networks and configurations, each visit in its own process, of this one or
+of workers side by side.
 
 The plan is stored beside the recordings, so an interrupted sweep can be resumed. All visits of a
 recording run on one kind of machine, because batch sizes are compared with each other.
@@ -19,14 +19,13 @@ from ...base.errors import CurvescopeError
 from ..hardware.register import registered
 from ..recording.inside import check_unlinked
 from ..recording.plan_file import PlanFile
-from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, RecordingWriter, open_recording
 from .configuration import Configuration
 from .loop import Progress, VisitWriter
 from .machine import Machine, different_facts
 from .protocol import Protocol, doubled
 from .sites.command import Command
-from .sites.process import LocalMeasurer, Measurer
+from .sites.machines import LocalMeasurer, Measurer
 from .stopping import Complete, Until
 from .sweep import Precise, describe_sweep, run_sweep, sweep_batches, why_unmeasured
 from .visits import Empty, Visit, VisitPlan
@@ -51,7 +50,7 @@ class SweepPlan:
 PLAN_FILE = PlanFile("sweep.json", "sweep", "sweep", 1, SweepPlan)
 
 
-def sweep_recordings(folder: AnyPath) -> list[AnyPath]:
+def sweep_recordings(folder: Path) -> list[Path]:
     """Folders of the recordings of a sweep that exist, in the plan's order."""
     paths = [
         folder / configuration.label for configuration in PLAN_FILE.read(folder).configurations
@@ -59,7 +58,7 @@ def sweep_recordings(folder: AnyPath) -> list[AnyPath]:
     return [path for path in paths if (path / META_FILE).is_file()]
 
 
-def recordings_in(paths: Iterable[AnyPath]) -> list[AnyPath]:
+def recordings_in(paths: Iterable[Path]) -> list[Path]:
     """Folders of recordings: each path itself, or the recordings of the sweep in it."""
     return [
         recording
@@ -69,7 +68,7 @@ def recordings_in(paths: Iterable[AnyPath]) -> list[AnyPath]:
 
 
 def run_plan(
-    folder: AnyPath,
+    folder: Path,
     plan: SweepPlan,
     report: Report = lambda _, __: None,
     precise: Precise = lambda _: False,
@@ -95,10 +94,8 @@ def run_plan(
             try:
                 configuration = waiting.get_nowait()
             except QueueEmpty:
-                measurer.done()
                 return
-            if isinstance(folder, Path):
-                check_unlinked(folder, configuration.label)
+            check_unlinked(folder, configuration.label)
             path = folder / configuration.label
             if why := _run_configuration(path, configuration, plan, measurer, report, precise):
                 failed.append((configuration, why))
@@ -123,7 +120,7 @@ def run_plan(
 
 
 def _run_configuration(
-    path: AnyPath,
+    path: Path,
     configuration: Configuration,
     plan: SweepPlan,
     measurer: Measurer,
@@ -179,7 +176,7 @@ def _run_configuration(
 
 
 def _run_program(
-    path: AnyPath, configuration: Configuration, plan: SweepPlan, report: Report, precise: Precise
+    path: Path, configuration: Configuration, plan: SweepPlan, report: Report, precise: Precise
 ) -> str | None:
     """Measure a program, whose runs are processes of their own; an interrupted recording of it is
     not resumed.
@@ -203,7 +200,7 @@ def _run_program(
     return None
 
 
-def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> None:
+def _check_device(path: Path, meta: Mapping[str, Any], machine: Machine) -> None:
     """Refuse to resume a recording on another kind of device, or with another lock of its clock."""
     locked = "locked_sm_clock_hz"
     there, here = {locked: meta.get(locked)}, {locked: machine.locked_sm_clock_hz}

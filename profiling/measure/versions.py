@@ -36,8 +36,9 @@ from .loop import Loop, Progress, VisitWriter
 from .machine import Machine, describe_machine
 from .processes import InterpreterOfVersion
 from .protocol import Protocol
-from .sites.command import Command
+from .sites.command import IN_TURN, Command
 from .sites.here import LocalSteps, build_workload
+from .sites.process import Process
 from .sites.site import STAYS
 from .stopping import Complete, Until
 from .sweep import describe_sweep
@@ -177,25 +178,6 @@ def _git(*words: str) -> str | None:
         return None
     ran = subprocess.run([git, *words], capture_output=True, text=True, check=False)  # noqa: S603
     return ran.stdout.strip() if ran.returncode == 0 else None
-
-
-class ProgramRuns(Command):
-    """A program as a version: every visit is a run of it, and so a process of its own."""
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method, as a process of a version would."""
-        return getattr(self, method)(*arguments)
-
-    def prepare(self, batch: int) -> None:
-        """Do nothing: every visit is a start."""
-
-    def visit(self, condition: int, how: VisitPlan) -> Visit | Empty:
-        """Run the program once; the first run is like all others."""
-        return self.run(condition, how)
-
-    def files(self) -> list[str]:
-        """Unknown: a program may load anything."""
-        return []
 
 
 class KeptSteps(LocalSteps):
@@ -343,8 +325,8 @@ class _Run:
         )
         self.runs_programs = any(version.program is not None for version in versions)
         self.rounds_of_process = 1 if self.runs_programs else ROUNDS_OF_PROCESS
-        self._processes: dict[str, Any] = {}
-        self._programs: dict[str, ProgramRuns] = {}
+        self._sites: dict[str, Process | Command] = {}
+        self._programs: dict[str, Command] = {}
         self.writers: dict[str, VisitWriter] = {}
         self.rounds = 0
         self.start_s = 0.0  # of the last processes, until each had run a step
@@ -380,22 +362,22 @@ class _Run:
         self.start_s = 0.0
         for version in self._versions:
             if version.program is not None:
-                runs = self._programs.setdefault(
-                    version.name, ProgramRuns.of(configuration_of_version(version, None))
-                )
-                self._processes[version.name] = runs
+                configuration = configuration_of_version(version, None)
+                program = Command.of(configuration, facts=IN_TURN)
+                self._sites[version.name] = self._programs.setdefault(version.name, program)
                 continue
-            self._processes[version.name] = self._start(
+            child = self._start(
                 version.python,
                 version.folder,
                 dict(version.variables),
                 KeptSteps,
                 configuration_of_version(version, self._configuration),
             )
+            self._sites[version.name] = Process(child)
 
     def end(self) -> None:
-        while self._processes:
-            self._processes.popitem()[1].end()
+        while self._sites:
+            self._sites.popitem()[1].end()
 
     def begin_round(self) -> None:
         if self.rounds and self.between_processes:
@@ -406,7 +388,7 @@ class _Run:
         name, batch = measured
         process, number = divmod(round_, self.rounds_of_process)
         setup_ns = None
-        if number == 0:
+        if number == 0 and name not in self._programs:
             setup_ns = self.time_call(name, "prepare", batch, at=batch)
         # Of few rounds the first is profiled: the last of a process may not come.
         profiles = self.between_processes or (round_ == 0 and self._time_decides)
@@ -415,24 +397,28 @@ class _Run:
         most = self._protocol.profiled_steps if profiles else 0
         began_s = time.monotonic()
         how = VisitPlan(replace(self._protocol, profiled_steps=most))
-        result: Visit = self.call(name, "visit", batch, how, at=batch)
+        result: Visit = self._refuse_empty(name, self._sites[name].visit(batch, how), at=batch)
         self.visit_s[measured] = time.monotonic() - began_s
         if round_ == 0:
             self._unprofiled_s[measured] = estimate_unprofiled_s(result)
-        if round_ == 0:
             self._check_files(name)
         self.writers[name].write(batch, round_, replace(result, setup_ns=setup_ns))
 
     def time_call(self, name: str, method: str, *arguments: Any, at: int | None = None) -> Any:
         """Call a version's process for what belongs to its start."""
         began_s = time.monotonic()
-        result = self.call(name, method, *arguments, at=at)
+        result = self._call(name, method, *arguments, at=at)
         self.start_s += time.monotonic() - began_s
         return result
 
-    def call(self, name: str, method: str, *arguments: Any, at: int | None = None) -> Any:
-        """Call a version's process."""
-        result = self._processes[name].call(method, *arguments)
+    def _call(self, name: str, method: str, *arguments: Any, at: int | None = None) -> Any:
+        """Call the process that keeps a version's steps."""
+        site = self._sites[name]
+        assert isinstance(site, Process)
+        return self._refuse_empty(name, site.child.call(method, *arguments), at)
+
+    def _refuse_empty(self, name: str, result: Any, at: int | None = None) -> Any:
+        """The result of a version; an error where there is none."""
         if not isinstance(result, Empty):
             return result
         where = f"--measure {name}" + ("" if at is None else f" at batch {at}")
@@ -461,8 +447,10 @@ class _Run:
         """Refuse a version that imports code of another one, e.g. a package that is installed from
         there.
         """
+        if name in self._programs:  # a program may load anything
+            return
         roots = {version.name: version.folder for version in self._versions}
-        for file in map(Path, self.call(name, "files")):
+        for file in map(Path, self._call(name, "files")):
             if file.is_relative_to(roots[name]):
                 continue
             for other, root in roots.items():

@@ -373,7 +373,7 @@ def time_marked_steps(
     if workload.cuda:
         return [], []
     layers = [] if workload.runs_compiled_graphs else workload.layers()
-    with Marks(workload.clock_ns).installed(layers) as marks:
+    with Marks(workload.clock_ns).install(layers) as marks:
         steps = _MarkedSteps(workload, marks)
         rows = time_steps(steps, count, between, reference=reference)
     return [{**row, "marked": True} for row in rows], steps.marked[:count]

@@ -1,8 +1,6 @@
-"""Workers that measure for a sweep side by side: of this machine, one per GPU or several on a CPU,
-or of a cluster.
+"""Workers that measure for a sweep side by side on this machine: one per GPU, or several on a CPU.
 
-Workers of this machine are processes on a pair of sockets: nothing listens, and no other user can
-reach them.
+They are processes on a pair of sockets: nothing listens, and no other user can reach them.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from .machine import Machine
-from .sites.process import Measurer
+from .sites.machines import Measurer
 from .visits import KILLED, Empty
 from .worker_server import Server, ServerEnded
 
@@ -24,27 +22,7 @@ ATTEMPTS = 3  # visits that end this many workers are given up
 
 
 class Workers:
-    """Workers of one place; a context manager that ends what it started."""
-
-    def __enter__(self) -> Workers:
-        raise NotImplementedError
-
-    def __exit__(self, *_: object) -> None:
-        raise NotImplementedError
-
-    def pick_device(self, name: str | None) -> str:
-        """Find a device by name on one of the workers; see `torch_runtime.pick_device`."""
-        raise NotImplementedError
-
-    def measurers(self, device: str, most: int) -> Sequence[Measurer]:
-        """Use at most that many workers; an error if their kinds differ, they share a GPU, or
-        cannot measure.
-        """
-        raise NotImplementedError
-
-
-class LocalWorkers(Workers):
-    """Workers of this machine; a context manager that ends them."""
+    """A context manager that starts workers, and ends them."""
 
     def __init__(
         self,
@@ -62,10 +40,10 @@ class LocalWorkers(Workers):
         on_gpus: list[Mapping[str, str]] = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus]
         self._variables = on_gpus or [limits] * (workers or 1)
         self._start = start
-        self.workers: list[LocalWorker] = []
+        self.workers: list[Worker] = []
 
-    def __enter__(self) -> LocalWorkers:
-        self.workers = [LocalWorker(each, self._start) for each in self._variables]
+    def __enter__(self) -> Workers:
+        self.workers = [Worker(each, self._start) for each in self._variables]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,14 +51,16 @@ class LocalWorkers(Workers):
             worker.end()
 
     def pick_device(self, name: str | None) -> str:
-        """Find a device by name on one of the workers; see `Workers`."""
+        """Find a device by name on one of the workers; see `torch_runtime.pick_device`."""
         device = self.workers[0].pick(name)
         if isinstance(device, Empty):
             raise CurvescopeError(f"The workers cannot measure on {name}: {device.detail}")
         return device
 
-    def measurers(self, device: str, most: int) -> list[LocalWorker]:
-        """Use at most that many workers; see `Workers`."""
+    def measurers(self, device: str, most: int) -> list[Worker]:
+        """Use at most that many workers; an error if their kinds differ, they share a GPU, or
+        cannot measure.
+        """
         with ThreadPoolExecutor(len(self.workers)) as pool:  # each loads torch first
             described = list(pool.map(lambda worker: worker.describe(device), self.workers))
         machines = []
@@ -92,7 +72,7 @@ class LocalWorkers(Workers):
         return self.workers[:most]
 
 
-class LocalWorker(Measurer):
+class Worker(Measurer):
     """Measures in a server of this machine; if that ends, in another."""
 
     def __init__(
@@ -123,14 +103,8 @@ class LocalWorker(Measurer):
                 return self.server.call(name, *arguments)
             except ServerEnded:
                 self.server = self._start(self._variables)
-        return abandon_visit()
-
-
-def abandon_visit() -> Empty:
-    """The outcome of a visit that ended every worker that ran it."""
-    return Empty(
-        KILLED, f"{ATTEMPTS} workers that ran it ended, e.g. because it does not fit the memory"
-    )
+        why = f"{ATTEMPTS} workers that ran it ended, e.g. because it does not fit the memory"
+        return Empty(KILLED, why)
 
 
 def check_same_kind(machines: Sequence[Machine], device: str) -> None:
@@ -144,8 +118,7 @@ def check_same_kind(machines: Sequence[Machine], device: str) -> None:
         )
     if device != "cpu" and len({machine.identity for machine in machines}) < len(machines):
         raise CurvescopeError(
-            "Several workers share one GPU: start each with its own CUDA_VISIBLE_DEVICES, e.g. "
-            "`CUDA_VISIBLE_DEVICES=1 dask worker tls://host:8786 --nthreads 1`."
+            "Several workers share one GPU: name each GPU once in CUDA_VISIBLE_DEVICES."
         )
 
 

@@ -25,7 +25,6 @@ from ...base import plugins
 from ...base.errors import CurvescopeError
 from ..attribution.profile import Options as Options
 from ..recording.inside import remove_on_failure
-from ..recording.remote_store import AnyPath
 from ..recording.schema import TABLES
 from ..recording.store import KERNEL, STEP, RecordingWriter, new_recording_path, open_recording
 from .source import Source
@@ -46,7 +45,6 @@ _UNREADABLE = (
 READERS = (
     "nsys_sqlite",
     "nvprof_sqlite",
-    "rocpd_sqlite",
     "curvescope_json",
     "proton_json",
     "tensorflow_json",
@@ -66,7 +64,7 @@ READERS = (
 class ImportDocument:
     """A finished import: what `import_profile` returns, and `curvescope import --json` prints."""
 
-    path: str  # folder or URL of the recording
+    path: str  # folder of the recording
     format: str  # name of the file's format
     rows: dict[str, int]  # rows by table
     lost: dict[str, dict[str, Any]]  # count, severity and sentence by name
@@ -81,7 +79,7 @@ class ImportDocument:
 
 def import_profile(
     source: Path,
-    target: AnyPath | None = None,
+    target: Path | None = None,
     options: Options | None = None,
     meta: Mapping[str, Any] | None = None,
 ) -> ImportDocument:
@@ -118,7 +116,7 @@ def _reason(error: Exception) -> str:
     return f"it holds values that fit no column ({str(error)[:200]}); record it again."
 
 
-def describe_import(path: AnyPath) -> ImportDocument:
+def describe_import(path: Path) -> ImportDocument:
     """Describe a finished import."""
     recording = open_recording(path)
     meta = recording.meta
@@ -245,7 +243,7 @@ def _unknown(source: Source) -> str:
             return message
     if source.tables is not None:
         return (
-            "a SQLite database, but none of Nsight Systems, nvprof or rocprofv3; export with "
+            "a SQLite database, but none of Nsight Systems or nvprof; export with "
             "`nsys export --type sqlite`."
         )
     if source.text.startswith("<"):
@@ -286,7 +284,7 @@ def _unknown(source: Source) -> str:
         )
     return (
         "no profile that Curvescope reads: it reads SQLite exports of Nsight Systems, files and "
-        "CSV of nvprof, CSV of Nsight Compute, databases of rocprofv3 (`--output-format rocpd`), "
+        "CSV of nvprof, CSV of Nsight Compute, "
         "traces of PyTorch, TensorFlow and JAX (JSON or .xplane.pb), logs of vLLM, SGLang, "
         "TensorRT-LLM and llama.cpp, results of benchmarks of servers, and tables of times whose "
         "first line names a size and a time, e.g. batch and time_ms."

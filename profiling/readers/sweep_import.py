@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 
 from ...base.errors import CurvescopeError
 from ..recording.inside import remove_on_failure
-from ..recording.remote_store import AnyPath
 from ..recording.schema import OPERATORS, PEAKS, TABLES, conform
 from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
 from . import ImportDocument, Options, describe_import, import_profile, serving_results
@@ -38,7 +37,7 @@ def are_results(paths: Sequence[Path]) -> bool:
     return True
 
 
-def import_results(paths: Sequence[Path], target: AnyPath | None = None) -> ImportDocument:
+def import_results(paths: Sequence[Path], target: Path | None = None) -> ImportDocument:
     """One table of several results; CurvescopeError if one cannot be read, or none has a point."""
     points: list[serving_results.Point] = []
     for path in paths:
@@ -60,7 +59,7 @@ def import_results(paths: Sequence[Path], target: AnyPath | None = None) -> Impo
 
 def import_sweep(
     sources: Sequence[Path],
-    target: AnyPath | None = None,
+    target: Path | None = None,
     batches: Sequence[int] = (),
     options: Options | None = None,
 ) -> ImportDocument:

@@ -1,1 +1,1 @@
-"""The recording format: its schema, store, export and remote stores."""
+"""The recording format: its schema, store and export."""

@@ -196,22 +196,6 @@ class CountersEntry:
     batches: tuple[CountedEntry, ...] = ()  # one per batch size
 
 
-@dataclass(frozen=True)
-class ReadingEntry:
-    """One reading of another node's clock."""
-
-    at_ns: int  # this node's clock, ns
-    offset_ns: int  # the other clock minus this one, ns
-    round_trip_ns: Count  # time that the reading took, ns
-
-
-@dataclass(frozen=True)
-class ClockEntry:
-    """The clock of a rank beside that of rank 0."""
-
-    readings: tuple[ReadingEntry, ...] = ()  # in order of time; empty if both share a clock
-
-
 @dataclass(frozen=True, kw_only=True)
 class RankEntry:
     """The rank of the process."""
@@ -220,7 +204,6 @@ class RankEntry:
     world_size: Count | None = None  # number of ranks
     local_rank: Count | None = None  # rank on its node
     node: Count | None = None  # number of its node
-    clock: ClockEntry | None = None  # its clock
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,9 +28,9 @@ class RankInfo:
     # number of its node, in the order of the nodes' first ranks; None if not known yet
     node: int | None = None
 
-    def entry(self, clock: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def entry(self) -> dict[str, Any]:
         """The entry `distributed` of `recording.json`."""
-        return {**asdict(self), **({} if clock is None else {"clock": dict(clock)})}
+        return asdict(self)
 
 
 def rank_info_of(meta: Mapping[str, Any]) -> RankInfo | None:

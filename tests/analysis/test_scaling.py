@@ -19,7 +19,6 @@ from curvescope.analysis.render.documents import json_text
 from curvescope.analysis.render.scaling import render_series, scaling_sentence
 from curvescope.analysis.render.show_scaling import _tables
 from curvescope.analysis.scaling import PointTables, scale
-from curvescope.profiling.measure.clock_alignment import ClockAlignment, Reading
 from curvescope.profiling.measure.scaling_plan import ScalingPoint
 from curvescope.profiling.recording.rank_info import META_KEY
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
@@ -39,8 +38,8 @@ class Rank:
     in ms.
     """
 
-    def __init__(self, rank, node=0, clock_ns=0, error_ns=0):
-        self.rank, self.node, self.clock_ns, self.error_ns = rank, node, clock_ns, error_ns
+    def __init__(self, rank, node=0, clock_ns=0):
+        self.rank, self.node, self.clock_ns = rank, node, clock_ns
         self.steps, self.kernels, self.ranges = [], [], []
 
     def step(self, batch, round_, index, duration_ms, rows=None, inputs=(), start_ms=0.0):
@@ -73,10 +72,6 @@ class Rank:
         return self
 
     def tables(self):
-        # read before the first step and after the last
-        around = (-self.clock_ns, 10**9 * len(self.steps) - self.clock_ns)
-        readings = tuple(Reading(at, self.clock_ns, self.error_ns) for at in around)
-        clock = ClockAlignment(readings) if self.clock_ns else ClockAlignment()
         columns = ["name", "start_ns", "duration_ns", "step", "phase", "layer", "op"]
         return RankTables(
             self.rank,
@@ -84,7 +79,6 @@ class Rank:
             pd.DataFrame(self.steps),
             pd.DataFrame(self.kernels, columns=columns),
             pd.DataFrame(self.ranges, columns=["name", "start_ns", "duration_ns", "step"]),
-            clock,
         )
 
 
@@ -342,8 +336,8 @@ def test_unknown_intervals_are_null_in_the_document(random):
     }
 
 
-def test_clock_error_is_stated():
-    first, second = worked_example(node=1, clock_ns=7 * 10**9, error_ns=3000)
+def test_devices_on_several_nodes_are_counted_whatever_their_clocks():
+    first, second = worked_example(node=1, clock_ns=7 * 10**9)
     for rank in (first, second):
         rank.step(8, 0, 1, 100)
     alone = Rank(0).step(8, 0, 1, 50)
@@ -352,7 +346,6 @@ def test_clock_error_is_stated():
         PointTables(ScalingPoint(2, 8), (first.tables(), second.tables()), 0),
     ]
     series = weak_of(*tables)
-    assert [point.clock_error_ns for point in series.points] == [0, 1501]
     assert [point.nodes for point in series.points] == [1, 2]
     assert series.points[1].loss is None  # one device was not profiled
 

@@ -59,4 +59,4 @@ if os.environ.get("RANK") == "1":
 
     shared_ns = time.monotonic_ns
     time.monotonic_ns = lambda: shared_ns() + CLOCK_AHEAD_NS
-    process_group.clock_identity = lambda: "another node"
+    process_group.machine_identity = lambda: "another node"

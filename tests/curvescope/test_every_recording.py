@@ -77,7 +77,7 @@ UNTRIED = {
     "explain": {"--svg"},
     "export": {"--output"},
     "import": {"--output"},
-    "scale read": {"--scheduler", "--workers"},
+    "scale read": {"--workers"},
     "report": {"--output"},
     "roofline": {"--svg"},
     "runs": {"--store"},

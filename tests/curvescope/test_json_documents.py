@@ -31,7 +31,6 @@ KINDS = {
     "sweep": {"table"},
     "replay": {"replay"},
     "ceilings": {"ceilings"},
-    "compile": {"compile"},
     "gemm": {"bench", "candidates"},
     **{
         name: {"bench"}

@@ -566,7 +566,7 @@ from curvescope.experiments.step_worker import StepWorker
 
 worker = StepWorker(Target(Configuration.of_step("own_steps.py:make_step", "cpu"), (1,)), None)
 worker.warm_up()
-print(worker._child._process.pid, flush=True)
+print(worker.child._process.pid, flush=True)
 input()
 """
 

@@ -14,11 +14,9 @@ from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.kernels.backends import UnsupportedError, cubins, open_backend, peak_problem
 from curvescope.kernels.backends.cubins import CubinBackend
 from curvescope.kernels.backends.cupy import CupyDriver
-from curvescope.kernels.backends.pycuda import PycudaDriver
 from curvescope.kernels.catalog import KERNELS
 from curvescope.kernels.compile import compile_source, own_sources
 from curvescope.kernels.conv import DIRECTIONS, Conv
-from curvescope.kernels.cubin import read_cubin
 from curvescope.kernels.cuda_plans import BYTES_PER_LAUNCH, Buffer, hold_launch, plan
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.latency import Latency
@@ -27,6 +25,7 @@ from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.method import BenchMeasurement, BenchOutcome, Method
 from curvescope.kernels.peak import PeakRounds
 
+from .cubin import read_cubin
 from .fake_cuda import FakeLibrary, run_kernel
 from .fake_cuda import Memory as DeviceMemory
 
@@ -58,13 +57,13 @@ def library():
 
 @pytest.fixture
 def backend(library):
-    return CubinBackend("pycuda", PycudaDriver(library, library))
+    return CubinBackend("fake", library)
 
 
 @pytest.mark.parametrize("problem", CHECKED, ids=lambda problem: problem.label)
 def test_a_problem_is_uploaded_set_up_checked_and_timed(backend, problem):
     measurement = BenchMeasurement(problem)
-    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    measurement.take(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.verification.outcome == BenchOutcome.OK, measurement.verification
     # One launch, and nothing else, between the events.
     assert measurement.durations_ns() == [1e6 / measurement.inner]
@@ -76,7 +75,7 @@ def test_a_problem_is_uploaded_set_up_checked_and_timed(backend, problem):
 
 def test_a_problem_that_a_launch_repeats_runs_once_with_cold_caches(backend):
     measurement = BenchMeasurement(Memory("copy", 4800))
-    measurement.visit(backend, Method(cache="cold", visit_s=0.0))
+    measurement.take(backend, Method(cache="cold", visit_s=0.0))
     assert measurement.inner == 1
     assert measurement.durations_ns() == [1e6]
 
@@ -84,13 +83,13 @@ def test_a_problem_that_a_launch_repeats_runs_once_with_cold_caches(backend):
 def test_a_chase_goes_on_where_it_ended_and_so_visits_the_complete_buffer(backend, library):
     """Each run visits 32 of 200 lines; runs from the first line would meet the same 32 again."""
     measurement = BenchMeasurement(Latency(64 * 200, loads=32))
-    measurement.visit(backend, Method(cache="hot", samples_per_visit=(7, 7)))
+    measurement.take(backend, Method(cache="hot", samples_per_visit=(7, 7)))
     assert len(set(library.memory.visited[-7 * 32 :])) == 200
 
 
 def test_the_stream_is_held_while_the_launches_of_the_throughput_are_queued(backend, library):
     measurement = BenchMeasurement(Launch("throughput"))
-    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    measurement.take(backend, Method(cache="hot", visit_s=0.0))
     launched = library.launches[-501:]
     assert launched == ["spin", *["empty"] * 500]
     assert measurement.durations_ns() == [1e6]  # of one launch: the hold is before the first event
@@ -99,7 +98,7 @@ def test_the_stream_is_held_while_the_launches_of_the_throughput_are_queued(back
 @pytest.mark.parametrize("problem", UNCHECKED, ids=lambda problem: problem.label)
 def test_kernels_that_keep_nothing_are_timed_and_said_not_to_be_verified(backend, problem):
     measurement = BenchMeasurement(problem)
-    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    measurement.take(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.verification.outcome == BenchOutcome.NOT_VERIFIED
 
 
@@ -107,7 +106,7 @@ def test_the_peak_is_checked_in_one_round_and_timed_in_many(backend):
     problem = peak_problem(backend, "fp32")
     assert problem == PeakRounds("peak_fp32", 4 * 8 * 256, 256)
     measurement = BenchMeasurement(problem)
-    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    measurement.take(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.verification.outcome == BenchOutcome.OK
     assert set(backend.peak_precisions) == {"fp64", "fp32", "tf32", "fp16", "bf16", "int8"}
     assert problem.work.flops == 256 * 4 * 8 * 256 * 2000
@@ -130,7 +129,7 @@ def test_the_nearest_older_cubin_of_the_same_major_version_is_taken(capability, 
 
 def on_device(capability):
     library = FakeLibrary(capability, 132)
-    return CubinBackend("pycuda", PycudaDriver(library, library))
+    return CubinBackend("fake", library)
 
 
 def hopper(monkeypatch, wgmma):
@@ -152,7 +151,7 @@ def test_a_hoppers_tensor_peaks_are_those_of_wgmma(monkeypatch):
     assert problem.threads == 132 * 8 * 256
     assert backend.peak("fp8").flops_per_thread_round == 2 * problem.flops_per_thread_round
     backend.prepare(problem, ())
-    assert backend._driver._driver.loaded == [("peak_wgmma 90", "peak_fp16_wgmma")]
+    assert backend._driver.loaded == [("peak_wgmma 90", "peak_fp16_wgmma")]
 
 
 def test_without_a_compiler_for_wgmma_a_hopper_has_the_older_instructions(monkeypatch):
@@ -295,7 +294,7 @@ def test_cupy_launches_through_the_driver_and_times_in_the_same_stream(problem, 
     cupy, log = fake_cupy()
     backend = CubinBackend("cupy", CupyDriver(cupy, 0))
     measurement = BenchMeasurement(problem)
-    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    measurement.take(backend, Method(cache="hot", visit_s=0.0))
     assert (kernel, 0, 0, 0) in log  # the null stream
     if kernel != "empty":
         assert measurement.verification.outcome == BenchOutcome.OK
@@ -304,13 +303,12 @@ def test_cupy_launches_through_the_driver_and_times_in_the_same_stream(problem, 
     assert backend.describe()["compute_capability"] == "8.6"
 
 
-@pytest.mark.parametrize(("name", "extra"), [("cupy", "cuda12"), ("pycuda", "pycuda")])
-def test_where_the_library_is_missing_it_is_said_how_to_get_it(monkeypatch, name, extra):
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(BackendMissingError, match=rf"curvescope\[{extra}\]"):
-        open_backend(name, "cuda")
+def test_where_the_library_is_missing_it_is_said_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(BackendMissingError, match=r"curvescope\[cuda12\]"):
+        open_backend("cupy", "cuda")
     with pytest.raises(CurvescopeError, match="not cpu"):
-        open_backend(name, "cpu")
+        open_backend("cupy", "cpu")
 
 
 def test_cupy_has_a_context_before_a_module_is_loaded(monkeypatch):

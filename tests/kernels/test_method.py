@@ -21,7 +21,7 @@ PROBLEM = Gemm(8, 8, 8)
 def measure(backend, method=None, problem=PROBLEM):
     measurement = BenchMeasurement(problem)
     while not measurement.done(method or Method()):
-        measurement.visit(backend, method or Method())
+        measurement.take(backend, method or Method())
     return measurement
 
 
@@ -139,7 +139,7 @@ def test_a_run_that_takes_longer_than_all_the_time_is_its_own_only_sample():
 def test_released_operands_are_made_again_and_are_the_same():
     backend = FakeBackend(exact)
     measurement = BenchMeasurement(PROBLEM)
-    measurement.visit(backend, Method())
+    measurement.take(backend, Method())
     first = measurement.prepare(backend, Method()).result()
     measurement.release()
     np.testing.assert_array_equal(measurement.prepare(backend, Method()).result(), first)

@@ -47,7 +47,7 @@ def test_the_peak_problem_fills_the_registers_and_is_right(backend, precision):
     problem = peak_problem(backend, precision)
     assert problem.chains % backend.describe()["threads"] == 0
     measurement = BenchMeasurement(Peak(problem.chains, precision, steps=1000))
-    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    measurement.take(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.verification.outcome == BenchOutcome.OK
     # An FMA takes a few cycles: a chain that the compiler removed would take none.
     assert measurement.durations_ns()[0] > 1000 * 4 / 10
@@ -55,13 +55,13 @@ def test_the_peak_problem_fills_the_registers_and_is_right(backend, precision):
 
 def test_short_passes_are_repeated_inside_a_run_but_with_cold_caches(backend):
     measurement = BenchMeasurement(Memory("copy", 16_000))
-    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    measurement.take(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.inner == 2000  # 32 MB in all
     assert (
         measurement.durations_ns()[0] < 1e6
     )  # of one pass: microseconds, where a run takes a millisecond
     cold = BenchMeasurement(Memory("copy", 16_000))
-    cold.visit(backend, Method(cache="cold", visit_s=0.0))
+    cold.take(backend, Method(cache="cold", visit_s=0.0))
     assert cold.inner == 1
 
 
@@ -97,6 +97,8 @@ def test_what_it_has_not_is_said(backend, monkeypatch):
         backend.prepare(Launch("graph"), (np.zeros(1, np.float32),))
     with pytest.raises(CurvescopeError, match="--backend numba"):
         peak_problem(open_backend("torch", "cpu"), "fp32")
+    with pytest.raises(CurvescopeError, match="--backend cupy for cuda:0"):
+        open_backend("numba", "cuda:0")
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(BackendMissingError, match=r"curvescope\[numba\]"):
         open_backend("numba", "cpu")

@@ -7,19 +7,6 @@ from curvescope.profiling.workload.networks import get_network
 from curvescope.profiling.workload.networks.facts import facts
 
 
-def test_reduced_problems_keep_their_geometry():
-    network = get_network("alexnet")
-    sweeps = [s for kind in (Conv, Gemm) for s in problem_sets.layer_sweeps(network, (4,), kind)]
-    for problem in (sweep.problems[4] for sweep in sweeps if 4 in sweep.problems):
-        small = problem_sets.reduce(problem, 2_000_000)
-        assert small.work.flops <= 2_000_000
-        if isinstance(problem, Conv):
-            kept = ("r", "s", "stride", "direction")
-            assert [getattr(small, name) for name in kept] == [
-                getattr(problem, name) for name in kept
-            ]
-
-
 def test_layers_of_vgg_a():
     network = get_network("vgg_a")
     sweeps = problem_sets.layer_sweeps(network, (1, 2), Conv)

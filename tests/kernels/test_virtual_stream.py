@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from curvescope.experiments.replay import run
+from curvescope.experiments.replay import site
 from curvescope.experiments.replay.run import run_term
 from curvescope.kernels import backends
 from curvescope.kernels.backends import Prepared
@@ -67,7 +67,7 @@ def close(expected_ns: float, calls: int = 1) -> Any:
 def measured(backend: Backend, method: Method, visits: int = 3) -> BenchMeasurement:
     measurement = BenchMeasurement(Gemm(1, 1, 1))
     for _ in range(visits):
-        measurement.visit(backend, method)
+        measurement.take(backend, method)
     return measurement
 
 
@@ -93,11 +93,9 @@ def test_the_throughput_of_launches_is_the_devices_at_little_cost(
         "throughput", "empty", partial(stream.launch, launch_ns), stream.synchronize
     )
     backend, measurement = Backend(stream, prepared), BenchMeasurement(Gemm(1, 1, 1))
-    measurement.visit(backend, Method(cache="hot"))
+    measurement.take(backend, Method(cache="hot"))
     began_ns = stream.host_ns
-    durations_ns = [
-        sample.duration_ns for sample in measurement.visit(backend, Method(cache="hot"))
-    ]
+    durations_ns = [sample.duration_ns for sample in measurement.take(backend, Method(cache="hot"))]
     assert min(durations_ns) == close(launch_ns, QUEUED) == max(durations_ns)
     host_ns = QUEUED * 7_000
     assert stream.host_ns - began_ns < (len(durations_ns) + 1) * 3 * host_ns
@@ -161,7 +159,7 @@ def test_a_replay_reports_the_kernels_of_its_calls(
 
     backend = Backend(stream)
     backend.cache_bytes = 1  # every run flushes
-    monkeypatch.setattr(run, "read_host_use", lambda: stream.work_on_host(HOST_USE_NS))
+    monkeypatch.setattr(site, "read_host_use", lambda: stream.work_on_host(HOST_USE_NS))
     with RecordingWriter(tmp_path / "run", {"device": {"kind": "cpu"}}) as writer, Launches():
         operands = {
             b: [TensorArgument(shape, "float") for shape in ((b, 8), (8, 8))] for b in (2, 4)

@@ -20,7 +20,7 @@ from curvescope.cli import main
 from curvescope.profiling.collect.chunks import read_chunks
 from curvescope.profiling.collect.inject import FOLDER_VARIABLE, NVTX_VARIABLE
 from curvescope.profiling.collect.merge import merge_chunks
-from curvescope.profiling.collect.shared_memory import NAME, drain_processes, shared_memory
+from curvescope.profiling.collect.shared_memory import NAME, drain_processes, share_memory
 from curvescope.profiling.native import library_path
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -125,7 +125,7 @@ def test_what_the_file_lacks_was_lost_to_the_last_range(tmp_path):
     chunks = tmp_path / "chunks"
     chunks.mkdir()
     environment = {**os.environ, NVTX_VARIABLE: str(library_path()), FOLDER_VARIABLE: str(chunks)}
-    with shared_memory(chunks):
+    with share_memory(chunks):
         subprocess.run([sys.executable, "-c", program], env=environment, check=True)
         (path,) = chunks.glob("*.chunks")
         for size in (path.stat().st_size, path.stat().st_size - 1, 0):
@@ -314,7 +314,7 @@ def test_without_shared_memory_ranges_are_recorded_from_private_memory_and_that_
 def test_memory_of_ended_processes_is_freed_before_the_command_ends(tmp_path):
     environment = {**os.environ, NVTX_VARIABLE: str(library_path()), FOLDER_VARIABLE: str(tmp_path)}
     program = "import nvtx, os\nfor _ in range(9): nvtx.mark('m')\nos._exit(0)"
-    with shared_memory(tmp_path):
+    with share_memory(tmp_path):
         subprocess.run([sys.executable, "-c", program], env=environment, check=True)
         held = os.stat(tmp_path / NAME).st_blocks * 512
         (end,) = drain_processes(tmp_path, only_ended=True)
@@ -328,7 +328,7 @@ def test_memory_of_ended_processes_is_freed_before_the_command_ends(tmp_path):
 def test_a_full_disk_leaves_the_memory_to_the_next_drain(tmp_path):
     environment = {**os.environ, NVTX_VARIABLE: str(library_path()), FOLDER_VARIABLE: str(tmp_path)}
     program = "import nvtx, os\nfor _ in range(9): nvtx.mark('m')\nos._exit(0)"
-    with shared_memory(tmp_path):
+    with share_memory(tmp_path):
         subprocess.run([sys.executable, "-c", program], env=environment, check=True)
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
@@ -353,7 +353,7 @@ def test_memory_that_a_crashing_process_wrote_over_is_drained_without_failing(tm
     chunks = tmp_path / "chunks"
     chunks.mkdir()
     environment = {**os.environ, NVTX_VARIABLE: str(library_path()), FOLDER_VARIABLE: str(chunks)}
-    with shared_memory(chunks):
+    with share_memory(chunks):
         subprocess.run([sys.executable, "-c", program], env=environment, check=False)
         with (chunks / NAME).open("r+b", buffering=0) as memory:
             size = int.from_bytes(os.pread(memory.fileno(), 8, 16), "little")

@@ -17,7 +17,7 @@ from curvescope.profiling.collect.chunks import EVENT, MARK, POP, PUSH, read_chu
 from curvescope.profiling.collect.inject import FOLDER_VARIABLE
 from curvescope.profiling.collect.merge import merge_chunks
 from curvescope.profiling.collect.nvtx import match_push_pop
-from curvescope.profiling.collect.shared_memory import shared_memory
+from curvescope.profiling.collect.shared_memory import share_memory
 from curvescope.profiling.native import library_path
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -188,7 +188,7 @@ def test_killed_at_any_moment_no_range_is_lost(tmp_path, runs):
             FOLDER_VARIABLE: str(chunks),
         }
         command = [sys.executable, "-c", ENDLESS, str(counted)]
-        with shared_memory(chunks):
+        with share_memory(chunks):
             with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
                 process.stdout.readline()
                 time.sleep(moment_s)

@@ -18,7 +18,7 @@ _PROGRAM = """
     gpu = FakeGpu()  # tells the double how large its records are
     from curvescope.profiling.collect import self_test
     test = self_test._test_this_process()
-    print(json.dumps({**asdict(test), "passed": test.passed}))
+    print(json.dumps({**asdict(test), "passed": test.has_passed}))
 """
 
 

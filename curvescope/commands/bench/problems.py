@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ...kernels.gemm import Gemm
     from ...kernels.sweeps import Sweep
 
-# FLOPs of every problem with --reduced, at most: milliseconds on any machine.
-_REDUCED_FLOPS = 2_000_000
-
 
 def gemm(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
     """Matrix products in isolation: C (m x n) = op(A) (m x k) · op(B) (k x n), column-major as in
@@ -196,9 +193,6 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
         "--batch", default="64", help="batch sizes for --from: 64, or 1,2,4 or 1..64 (default: 64)"
     )
     what.add_argument(
-        "--reduced", action="store_true", help="shrink every problem, to try that all of them run"
-    )
-    what.add_argument(
         "--precision",
         default="fp32",
         help="precisions, e.g. fp32,bf16: fp64, fp32, tf32, fp16, bf16, and of products fp8 and "
@@ -224,20 +218,14 @@ def _problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
     """
     from ...kernels import problem_sets, sweeps
 
-    if args.network is not None:
-        precisions = list(dict.fromkeys(args.precision.split(",")))
-        network, batches = get_network(args.network), parse_batches(args.batch)
-        chosen = [
-            s
-            for p in precisions
-            for s in problem_sets.layer_sweeps(network, batches, type(base), p)
-        ]
-        if not chosen:
-            raise CurvescopeError(
-                f"{args.network} has no such layer: try `bench gemm` for `bench conv` or back."
-            )
-    else:
-        chosen = sweeps.span(base, args.axis, args.precision)
-    if not args.reduced:
-        return chosen
-    return [problem_sets.reduce_sweep(sweep, _REDUCED_FLOPS) for sweep in chosen]
+    if args.network is None:
+        return sweeps.span(base, args.axis, args.precision)
+    network, batches = get_network(args.network), parse_batches(args.batch)
+    chosen: list[Sweep] = []
+    for precision in dict.fromkeys(args.precision.split(",")):
+        chosen += problem_sets.layer_sweeps(network, batches, type(base), precision)
+    if not chosen:
+        raise CurvescopeError(
+            f"{args.network} has no such layer: try `bench gemm` for `bench conv` or back."
+        )
+    return chosen

@@ -32,10 +32,10 @@ def follow_torch(steps: Any, program: Any, torch: Any) -> None:
     kind: Any = optimizers.Optimizer
     steps.torch, trains = torch, []
 
-    def optimized(optimizer: Any, *_: Any) -> None:
-        steps.ended(program.OPTIMIZER, steps.first(optimizer))
+    def note_optimizer(optimizer: Any, *_: Any) -> None:
+        steps.note_end(program.OPTIMIZER, steps.first(optimizer))
 
-    optimizers.register_optimizer_step_post_hook(optimized)
+    optimizers.register_optimizer_step_post_hook(note_optimizer)
     build = kind.__init__
 
     def built(self_: Any, *arguments: Any, **named: Any) -> None:
@@ -51,12 +51,12 @@ def follow_torch(steps: Any, program: Any, torch: Any) -> None:
     if profiled is not None:
         step = profiled.profile.step
 
-        def stepped(self_: Any) -> None:
+        def note_step(self_: Any) -> None:
             step(self_)
             steps.profiles_itself = True
-            steps.ended(program.PROFILER)
+            steps.note_end(program.PROFILER)
 
-        profiled.profile.step = stepped
+        profiled.profile.step = note_step
     steps.follow_contexts(torch.autograd.profiler, "record_function", lambda context: context.name)
     steps.follow_push_pop(torch.cuda.nvtx, "range_push", "range_pop")
 
@@ -64,17 +64,17 @@ def follow_torch(steps: Any, program: Any, torch: Any) -> None:
 def _follow_model(steps: Any, program: Any, torch: Any, trains: Any) -> None:
     from torch.nn.modules import module as modules
 
-    def called(module: Any, _: Any) -> None:
+    def note_call(module: Any, _: Any) -> None:
         if not trains and not torch.compiler.is_compiling():
             # the first module is the model: no other call costs anything from now on
             handle.remove()
             module.register_forward_pre_hook(
-                lambda module, _: None if trains else steps.ended(program.CALL, type(module))
+                lambda module, _: None if trains else steps.note_end(program.CALL, type(module))
             )
         elif trains:
             handle.remove()
 
-    handle = modules.register_module_forward_pre_hook(called)
+    handle = modules.register_module_forward_pre_hook(note_call)
 
 
 def follow_nvtx(steps: Any, program: Any, nvtx: Any) -> None:
@@ -110,12 +110,12 @@ class Calls:
         chosen = steps.find_mark(self._source)
         if steps.function is not None:
             if self._has_name(function):
-                steps.ended(self._source, function)
+                steps.note_end(self._source, function)
         elif chosen is function or (chosen is None and number >= _CALLS):
-            steps.ended(self._source, function)
+            steps.note_end(self._source, function)
         elif chosen is not None and number >= _CALLS and self._is_better(function, chosen):
             steps.forget_mark()
-            steps.ended(self._source, function)
+            steps.note_end(self._source, function)
 
     def awaits_gradient(self, mark: Any) -> bool:
         """Whether the mark computes no gradient, and a function that does was not called often
@@ -150,7 +150,7 @@ class Calls:
         return number == most and number > 2 * self._numbers[chosen]
 
     @property
-    def described(self) -> list[dict[str, Any]]:
+    def description(self) -> list[dict[str, Any]]:
         """What is known of each function that was called, and of each that was not and computes a
         gradient.
         """
@@ -194,7 +194,7 @@ def follow_jax(steps: Any, program: Any, jax: Any) -> None:
     steps.calls = calls = Calls(steps, program.name_of, program.JITTED, leaves)
     running = _Running()
 
-    def called(function: Any, arguments: Any) -> None:
+    def note_call(function: Any, arguments: Any) -> None:
         # While one function is traced, calls of others in it are no steps.
         if not steps.is_written and is_eager():
             calls.note(function, arguments)
@@ -226,7 +226,7 @@ def follow_jax(steps: Any, program: Any, jax: Any) -> None:
                 running.functions.pop()
             if self in calls.with_gradient:  # JAX traces it once for all functions that call it
                 calls.with_gradient.update(running.functions)
-            called(self, (arguments, named))
+            note_call(self, (arguments, named))
             return result
 
     def counting(jit: Any) -> Any:
@@ -245,12 +245,12 @@ def follow_jax(steps: Any, program: Any, jax: Any) -> None:
 
     for name in _GRADIENTS:
         if hasattr(jax, name):
-            setattr(jax, name, _wrap_maker(getattr(jax, name), computes_gradient, called))
+            setattr(jax, name, _wrap_maker(getattr(jax, name), computes_gradient, note_call))
     for name in _DIFFERENTIATE:
         if hasattr(jax, name):
             setattr(jax, name, _before(getattr(jax, name), computes_gradient))
     with suppress(AttributeError):
-        _after(jax.stages.Compiled, "__call__", called)
+        _after(jax.stages.Compiled, "__call__", note_call)
     steps.follow_contexts(jax.profiler, "TraceAnnotation", program.read_given_name)
     steps.follow_contexts(
         jax.profiler, "StepTraceAnnotation", program.read_given_name, names_steps=True
@@ -272,18 +272,18 @@ def follow_tensorflow(steps: Any, program: Any, module: Any) -> None:
 
     steps.calls = calls = Calls(steps, program.name_of, program.JITTED, leaves)
 
-    def called(function: Any, arguments: Any) -> None:
+    def note_call(function: Any, arguments: Any) -> None:
         if not steps.is_written and is_eager():
             calls.note(_python_function(function), arguments)
 
-    _after(module.Function, "__call__", called)
+    _after(module.Function, "__call__", note_call)
 
 
 def follow_onnxruntime(steps: Any, program: Any, module: Any) -> None:
     """Hook the runs of the first session that runs."""
 
     def ran(session: Any, _: Any) -> None:
-        steps.ended(program.CALL, steps.first(session, program.CALL))
+        steps.note_end(program.CALL, steps.first(session, program.CALL))
 
     for name in ("run", "run_with_iobinding", "run_with_ort_values"):
         if hasattr(module.Session, name):
@@ -312,28 +312,28 @@ def follow_keras(steps: Any, program: Any, callbacks: Any) -> None:
         _after(
             callbacks.CallbackList,
             f"on_{kind}_batch_end",
-            lambda _, __, source=source: steps.ended(source),
+            lambda _, __, source=source: steps.note_end(source),
         )
 
 
 def follow_keras_optimizers(steps: Any, program: Any, module: Any) -> None:
     """Hook the optimizers of Keras where the program's own loop steps them."""
 
-    def stepped(optimizer: Any, _: Any) -> None:
+    def note_step(optimizer: Any, _: Any) -> None:
         if is_eager():
-            steps.ended(program.KERAS_OPTIMIZER, steps.first(optimizer, program.KERAS_OPTIMIZER))
+            steps.note_end(program.KERAS_OPTIMIZER, steps.first(optimizer, program.KERAS_OPTIMIZER))
 
-    _after(module.BaseOptimizer, "apply", stepped)
+    _after(module.BaseOptimizer, "apply", note_step)
 
 
 def follow_keras_models(steps: Any, program: Any, module: Any) -> None:
     """Hook the calls of the first model of Keras that the program itself calls."""
 
-    def called(model: Any, _: Any) -> None:
+    def note_call(model: Any, _: Any) -> None:
         if is_eager():
-            steps.ended(program.CALL, steps.first(model, program.CALL))
+            steps.note_end(program.CALL, steps.first(model, program.CALL))
 
-    _after(module.Model, "__call__", called)
+    _after(module.Model, "__call__", note_call)
 
 
 def _wrap_maker(make: Any, begin: Any, call: Any) -> Any:

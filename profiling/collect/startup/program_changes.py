@@ -57,7 +57,7 @@ def _on_model(change_model: Any, reason_against: Any = lambda _: None) -> Any:
     def change(torch: Any, refuse: Any, note: Any) -> None:
         from torch.nn.modules import module as modules
 
-        def called(model: Any, arguments: Any) -> Any:
+        def change_first(model: Any, arguments: Any) -> Any:
             handle.remove()
             if (why := reason_against(model)) is not None:
                 refuse(why)
@@ -65,7 +65,7 @@ def _on_model(change_model: Any, reason_against: Any = lambda _: None) -> Any:
             note()
             return change_model(torch, model, arguments)
 
-        handle = modules.register_module_forward_pre_hook(called)
+        handle = modules.register_module_forward_pre_hook(change_first)
 
     return change
 

@@ -92,7 +92,7 @@ class Marks:
         """The time, and what else is noted at the start of a step."""
         return time.monotonic_ns(), None
 
-    def ended(self, source: Any, mark: Any = None, started: Any = None) -> None:
+    def note_end(self, source: Any, mark: Any = None, started: Any = None) -> None:
         """Note that a step ended; `mark` is what marks it, `started` what `snapshot` gave at its
         start.
         """
@@ -139,12 +139,12 @@ class Marks:
         """
         kind, steps, opened = getattr(module, attribute), self, {}
 
-        def made(self_: Any, *arguments: Any, **named: Any) -> None:
+        def make(self_: Any, *arguments: Any, **named: Any) -> None:
             kind.__init__(self_, *arguments, **named)
             with suppress(AttributeError):
                 self_._curvescope_name = str((*arguments, *named.values(), "")[0])
 
-        def entered(self_: Any) -> Any:
+        def enter(self_: Any) -> Any:
             result = kind.__enter__(self_)
             if (source := steps._range_source(name_of(self_), names_steps)) is not None:
                 opened[id(self_)] = source, steps.snapshot()
@@ -153,12 +153,12 @@ class Marks:
         def left(self_: Any, *raised: Any) -> Any:
             result = kind.__exit__(self_, *raised)
             if (started := opened.pop(id(self_), None)) is not None:
-                steps.ended(started[0], None, started[1] if started[0] is RANGE else None)
+                steps.note_end(started[0], None, started[1] if started[0] is RANGE else None)
             return result
 
         own = {
-            "__init__": made,
-            "__enter__": entered,
+            "__init__": make,
+            "__enter__": enter,
             "__exit__": left,
             "__module__": kind.__module__,
         }
@@ -169,23 +169,23 @@ class Marks:
         """Follow the ranges that two functions begin and end."""
         push, pop, opened = getattr(module, push_name), getattr(module, pop_name), threading.local()
 
-        def pushed(message: Any = "", *arguments: Any, **named: Any) -> Any:
+        def push_noted(message: Any = "", *arguments: Any, **named: Any) -> Any:
             source = self._range_source(message)
             opened.__dict__.setdefault("stack", []).append(
                 (source, self.snapshot() if source else None)
             )
             return push(message, *arguments, **named)
 
-        def popped(*arguments: Any, **named: Any) -> Any:
+        def pop_noted(*arguments: Any, **named: Any) -> Any:
             result = pop(*arguments, **named)
             stack = opened.__dict__.get("stack")
             source, started = stack.pop() if stack else (None, None)
             if source is not None:
-                self.ended(source, None, started if source is RANGE else None)
+                self.note_end(source, None, started if source is RANGE else None)
             return result
 
-        setattr(module, push_name, pushed)
-        setattr(module, pop_name, popped)
+        setattr(module, push_name, push_noted)
+        setattr(module, pop_name, pop_noted)
 
 
 class Steps(Marks):
@@ -454,7 +454,7 @@ class Steps(Marks):
                 "rank": os.environ.get("RANK"),
                 "source": self._source,
                 "mark": name_of(self._mark),
-                "functions": self.calls.described if self.calls is not None else [],
+                "functions": self.calls.description if self.calls is not None else [],
                 "seen": self._seen,
                 "complete": self._refused is not None
                 or (len(self._rows) >= self.wanted["steps"][0] and self._seen > 0),

@@ -130,14 +130,14 @@ def _follow_program() -> Any:
 def _following(steps: Any, method: Any) -> Any:
     """A function that follows a loaded package for the marks that `steps` gives."""
 
-    def loaded(module: Any) -> None:
+    def follow(module: Any) -> None:
         if method == "follow_torch":
             _torch_loaded(module)
         with suppress(Exception):  # what cannot be followed marks no steps
-            follow = _load_ours("_curvescope_framework_marks", "collect/startup/framework_marks.py")
-            getattr(follow, method)(steps(), _program_steps(), module)
+            marks = _load_ours("_curvescope_framework_marks", "collect/startup/framework_marks.py")
+            getattr(marks, method)(steps(), _program_steps(), module)
 
-    return loaded
+    return follow
 
 
 def _follow_recorded() -> Any:

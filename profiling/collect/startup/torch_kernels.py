@@ -43,8 +43,8 @@ class KernelRecorder(Recorder):  # type: ignore[misc]
         on_gpu = {"use_device": "cuda", "experimental_config": exposing_config()}
         return {**super()._options(), **on_gpu}
 
-    def _begun(self) -> Any:
-        profile = super()._begun()
+    def _begin_profile(self) -> Any:
+        profile = super()._begin_profile()
         take_buffers(f"cuda:{self._torch.cuda.current_device()}")
         return profile
 

@@ -56,11 +56,11 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
             self._hook(self._note_backward, "a backward pass"),
         )
 
-        def marked(tensors: Any, *arguments: Any, **named: Any) -> Any:
+        def run_backward(tensors: Any, *arguments: Any, **named: Any) -> Any:
             mark(tensors)
             return run(tensors, *arguments, **named)
 
-        setattr(autograd, _BACKWARD, marked)
+        setattr(autograd, _BACKWARD, run_backward)
 
     def _mark(self, name: Any) -> Any:
         return _Range(self._nvtx, name)
@@ -68,7 +68,7 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
     def _mark_of(self, module: Any, path: str) -> Any:
         return nullcontext() if _ANNOTATED in vars(module) else super()._mark_of(module, path)
 
-    def _begun(self) -> Any:
+    def _begin_profile(self) -> Any:
         return True
 
     def _end_profile(self, profile: Any) -> None:

@@ -210,7 +210,7 @@ class Recorder:
         with self._lock:
             if self._handles and self._profile is None and not self._ranges:
                 self._boundaries = []
-                profile = self._begun()
+                profile = self._begin_profile()
                 self._begin_ns, self._profile, self._has_profiled = (
                     time.monotonic_ns(),
                     profile,
@@ -251,7 +251,7 @@ class Recorder:
         self._least_window_ns, self._is_told = sys.maxsize, True
         with self._lock:
             self._leader, self._leader_id = threading.current_thread(), threading.get_native_id()
-            self._boundaries, profile = [], self._begun()
+            self._boundaries, profile = [], self._begin_profile()
             self._begin_ns, self._profile, self._has_profiled = time.monotonic_ns(), profile, True
 
     def end_step(self) -> None:
@@ -312,7 +312,7 @@ class Recorder:
     def _options(self) -> dict[str, Any]:
         return {"use_kineto": True, "record_shapes": True}
 
-    def _begun(self) -> Any:
+    def _begin_profile(self) -> Any:
         profile = self._profiler.profile(**self._options())
         # Torch's profiler, initialised by the first window, writes to standard error below this
         # level.

@@ -6,10 +6,12 @@ from ..configuration import Configuration
 from .command import Command
 from .here import Here
 from .process import Rounds
-from .site import Site
+from .site import SweptSite
 
 
-def site_of(configuration: Configuration, *, find_device: bool, in_rounds: bool = False) -> Site:
+def site_of(
+    configuration: Configuration, *, find_device: bool, in_rounds: bool = False
+) -> SweptSite:
     """The place where the steps of a configuration run.
 
     With `in_rounds`, short steps are timed in a process of each round; `find_device` is as of

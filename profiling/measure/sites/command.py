@@ -25,14 +25,13 @@ from ...collect.startup.program_steps import are_enough
 from ...frameworks import device_entry, memory_ran_out
 from ...hardware.clocks import ClockSampler
 from ...recording.axis import Axis
-from ...recording.remote_store import AnyPath
 from ...recording.store import META_FILE, open_recording
 from ...workload.program import MODE, Program, steps_of_lines
 from ..configuration import Configuration
 from ..program_run import NO_STEP_S, Found, last_words, run_program
 from ..protocol import Protocol
 from ..visits import FAILED, KILLED, OUT_OF_MEMORY, Empty, Visit, VisitPlan
-from .site import ONE_VISIT, Facts, Site
+from .site import ONE_VISIT, Facts, SweptSite
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -64,7 +63,13 @@ _MOST_LONGER = 4  # times the steps of a run without slow ones
 _Functions = tuple[str | None, Sequence[Mapping[str, Any]]]  # the mark, and all of them
 
 
-class Command(Site):
+# The first step of a run also builds and compiles.
+IN_RUN = Facts(ONE_VISIT, discards=1, samples_clocks=True)
+# Of a run beside those of other versions or variants, whose processes sample none.
+IN_TURN = replace(IN_RUN, samples_clocks=False)
+
+
+class Command(SweptSite):
     """A program, which runs anew for every visit."""
 
     def __init__(
@@ -73,14 +78,16 @@ class Command(Site):
         axis: Axis,
         fixed: Mapping[str, int] | None = None,
         *,
+        facts: Facts = IN_RUN,
         variables: Mapping[str, str] | None = None,
         changes: Sequence[str] = (),
     ) -> None:
-        """Prepare; nothing runs before `begin`.
+        """Prepare; nothing runs.
 
         `variables` are further ones of the program's environment; `changes` are made in its
         process by `startup/program_changes.py`.
         """
+        self._facts = facts
         self.program, self.axis, self.fixed = program, axis, dict(fixed or {})
         self.device = "cpu"
         self.startup_s: dict[int, list[float]] = {}
@@ -91,7 +98,7 @@ class Command(Site):
         self._functions: dict[int, _Functions] = {}  # that were called, by value of the axis
         self.told: dict[str, Any] = {}  # by the program's process, see `program_steps.write`
         self._variables, self._changes = dict(variables or {}), tuple(changes)
-        self._recording: AnyPath | None = None
+        self._recording: Path | None = None
         self._may_train = True  # whether runs wait for a function that computes a gradient
         self._begun: tuple[int, Visit | Empty] | None = None  # the first visit, and its value
 
@@ -120,7 +127,7 @@ class Command(Site):
             "torch_device": self.device,
         }
 
-    def begin(self, batches: Sequence[int], protocol: Protocol, recording: AnyPath) -> None:
+    def begin(self, batches: Sequence[int], protocol: Protocol, recording: Path) -> None:
         """Make the first visit, which shows the device and whether steps are found; it counts as a
         visit.
 
@@ -132,27 +139,31 @@ class Command(Site):
         self._recording = recording
         if self._begun is None:
             batch = min(batches)
-            self._begun = batch, self.run(batch, VisitPlan(protocol))
+            self._begun = batch, self._run(batch, VisitPlan(protocol))
         result = self._begun[1]
         if isinstance(result, Empty) and result.why == FAILED:
             raise CurvescopeError(result.detail)
 
     def facts(self) -> Facts:
-        """The first step of a run also builds and compiles."""
-        return Facts(ONE_VISIT, discards=1, samples_clocks=True)
+        """What happens around timed steps."""
+        return self._facts
 
-    def visit(self, condition: int, how: VisitPlan) -> Visit | Empty:
+    def visit(
+        self, condition: int, how: VisitPlan, while_waiting: Callable[[], object] = lambda: None
+    ) -> Visit | Empty:
         """Run the program once, unless the first visit is of this value, and was not asked for
-        yet.
+        yet; `while_waiting` is called meanwhile.
         """
+        if not self._facts.samples_clocks:
+            return self._run(condition, how, while_waiting)
         with self._clocks:
             if self._begun is not None and self._begun[0] == condition:
                 (_, result), self._begun = self._begun, (-1, self._begun[1])
             else:
-                result = self.run(condition, how, self._clocks.sample_sometimes)
+                result = self._run(condition, how, self._clocks.sample_sometimes)
         return result if isinstance(result, Empty) else replace(result, clocks=self._clocks.take())
 
-    def run(
+    def _run(
         self, batch: int, how: VisitPlan, while_running: Callable[[], object] = lambda: None
     ) -> Visit | Empty:
         """Run the program once for a value of the axis; `while_running` is called meanwhile."""
@@ -219,10 +230,8 @@ class Command(Site):
         return ClockSampler(self.device)  # which the first visit tells
 
     def _log(self, batch: int) -> Path | None:
-        """The file for the output of the runs of a value; None before the recording is there, or if
-        it is remote.
-        """
-        if not isinstance(self._recording, Path) or not (self._recording / META_FILE).is_file():
+        """The file for the output of the runs of a value; None before the recording is there."""
+        if self._recording is None or not (self._recording / META_FILE).is_file():
             return None
         return self._recording / f"output-{self.axis.name}{batch}.log"
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from ....base.torch_runtime import load_torch
@@ -19,17 +21,16 @@ from ...hardware.memory_usage import limit_memory
 from ...hardware.reference import Reference
 from ...recording.axis import axis_of
 from ...recording.disturbed import is_disturbed
-from ...recording.remote_store import AnyPath
 from ...workload.any_workload import AnyWorkload
 from ..configuration import Configuration
 from ..protocol import Protocol
 from ..step_checks import StepChecks
 from ..visit import are_light, count_page_faults, visit, warm_up_ns
 from ..visits import Empty, Visit, VisitPlan
-from .site import RUN, Facts, Site
+from .site import RUN, Facts, Site, SweptSite
 
 
-class LocalSteps:
+class LocalSteps(Site):
     """Steps that are visited in this process, for this one or another."""
 
     def __init__(self, workload: AnyWorkload, facts: Facts) -> None:
@@ -45,7 +46,8 @@ class LocalSteps:
         facts = self.facts()
         discarded = how.protocol.discarded_steps + facts.discards
         protocol = replace(how.protocol, discarded_steps=discarded)
-        result = self._measure(condition, replace(how, protocol=protocol))
+        with self._clocks if facts.samples_clocks else nullcontext():
+            result = self._measure(condition, replace(how, protocol=protocol))
         if how.operators:
             count_page_faults(self.workload, result)
         if facts.waits:
@@ -53,6 +55,10 @@ class LocalSteps:
         if isinstance(result, Empty) or not facts.samples_clocks:
             return result
         return replace(result, clocks=self._clocks.take())
+
+    def end(self) -> None:
+        """Release the steps."""
+        self.workload.release()
 
     def _measure(self, condition: int, how: VisitPlan) -> Visit | Empty:
         facts = self.facts()
@@ -73,7 +79,7 @@ class LocalSteps:
         return Reference(self.workload.clock_ns)
 
 
-class Here(LocalSteps, Site):
+class Here(LocalSteps, SweptSite):
     """The steps of a sweep, in the process that records them."""
 
     def __init__(self, workload: AnyWorkload) -> None:
@@ -87,8 +93,8 @@ class Here(LocalSteps, Site):
         """Entries of `recording.json`, see `AnyWorkload.spec`."""
         return self.workload.spec
 
-    def begin(self, batches: Sequence[int], protocol: Protocol, recording: AnyPath) -> None:
-        """Run a step of the smallest size; see `Site`."""
+    def begin(self, batches: Sequence[int], protocol: Protocol, recording: Path) -> None:
+        """Run a step of the smallest size; see `SweptSite`."""
         del recording
         self.workload.try_step(min(batches))
         device = self.workload.device
@@ -117,8 +123,7 @@ class Here(LocalSteps, Site):
             return visit(self.workload, condition, how)
         profile, light = self._is_profiled(condition, how), condition in self._light
         how = replace(how, profile=profile, light=light and not how.protocol.is_fixed)
-        with self._clocks:
-            result = super().visit(condition, how)
+        result = super().visit(condition, how)
         if isinstance(result, Empty):
             return result
         self._profiles.count(condition, result)
@@ -126,7 +131,7 @@ class Here(LocalSteps, Site):
         self._light.update([condition] if are_light(result.marked) else [])
         self._checks.note(condition, result)
         self._name_code(condition, result)
-        return replace(result, clocks=[*result.clocks, *self._clocks.take()])
+        return result
 
     def keep_only(self, sizes: Sequence[int]) -> None:
         """Release the steps of other sizes."""
@@ -136,10 +141,6 @@ class Here(LocalSteps, Site):
         """The number of processes, and what the checks of a user's step found."""
         warnings = {"warnings": self._checks.warnings()} if self.workload.is_users else {}
         return {"processes": 1, **warnings}
-
-    def end(self) -> None:
-        """Release the steps."""
-        self.workload.release()
 
     def _is_profiled(self, condition: int, how: VisitPlan) -> bool:
         is_named = condition in self._marked and self._profiles.suffice(condition)

@@ -1,7 +1,4 @@
-"""Processes that run steps: one for each visit, or one for each round of a sweep.
-
-A process for each visit costs seconds: if it crashes, that is a result. `Measurer` makes such
-visits, here or, in its subclasses, elsewhere.
+"""Steps of another process of this machine: kept for a whole run, or for one round of a sweep.
 
 A process for each round makes a round an independent sample of the program, where steps are short.
 Identical code in two processes differs by 2 to 20 %, by where its memory lies, for as long as they
@@ -17,30 +14,46 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ....base.errors import CurvescopeError
-from ....base.torch_runtime import pick_device
-from ...hardware.clocks import ClockSampler
 from ...hardware.host_usage import wait_until_quiet
-from ...recording.remote_store import AnyPath
 from ...workload.any_workload import AnyWorkload
 from ..configuration import Configuration, configuration_of
-from ..machine import Machine, describe_machine
 from ..processes import ChildProcess
 from ..protocol import Protocol
 from ..visits import Empty, Visit, VisitPlan
 from .here import Here, LocalSteps, build_workload
-from .site import ONE_VISIT, ROUND, Facts
+from .site import ROUND, Facts, Site
 
 _ROUNDS = 8  # that fit the time, with the starts of their processes
 _START_S, _FIRST_STEPS = 1.5, 3.0  # of a process; of the first step of each size, in later ones
 
-Start = Callable[[Sequence[int]], Any]  # starts a process that visits steps of these sizes
+Start = Callable[[Sequence[int]], Any]  # starts a `ChildProcess` with steps of these sizes
 IN_ROUND = Facts(ROUND, runs_reference=True, waits=True)
-# The first step of a process also loads the libraries' kernels and creates the optimizer's state.
-IN_VISIT = Facts(ONE_VISIT, discards=1, samples_clocks=True)
-_TRIAL = Protocol("trial", (1, 1), 0, (1, 1), 0.0, 0, None)  # one step after the discarded one
+
+
+class Process(Site):
+    """Steps that another process keeps, seen from this one."""
+
+    def __init__(self, child: Any) -> None:
+        """Take a `ChildProcess` that serves `LocalSteps`."""
+        self.child = child
+
+    def facts(self) -> Facts:
+        """What the process does around timed steps."""
+        facts: Facts = self.child.call("facts")
+        return facts
+
+    def visit(self, condition: int, how: VisitPlan) -> Visit | Empty:
+        """Have the process make one visit."""
+        result: Visit | Empty = self.child.call("visit", condition, how)
+        return result
+
+    def end(self) -> None:
+        """End the process."""
+        self.child.end()
 
 
 def starter_of(spec: Mapping[str, Any]) -> Start | None:
@@ -80,13 +93,13 @@ class Rounds(Here):
         self._find_starter, self._clock_s = find_starter, clock_s
         self._start: Start | None = None
         self._started_in_s = 0.0  # the last one; a compiled step compiles all its sizes first
-        self._process: Any = None
+        self._process: Process | None = None
         self._visited: set[int] = set()  # in the process
         self._count = 0  # of the processes that timed steps
         self._steps_s: dict[int, float] = {}  # the fastest timed step of each size, in their order
 
-    def begin(self, batches: Sequence[int], protocol: Protocol, recording: AnyPath) -> None:
-        """Run a step of the smallest size; see `Site`."""
+    def begin(self, batches: Sequence[int], protocol: Protocol, recording: Path) -> None:
+        """Run a step of the smallest size; see `SweptSite`."""
         super().begin(batches, protocol, recording)
         self._sizes, self._protocol = len(batches), protocol
         self._start = None if protocol.is_fixed else self._find_starter(self.spec)
@@ -143,11 +156,12 @@ class Rounds(Here):
             self._end_round()
             # In the order of the first visits: torch.compile has code for the first sizes only.
             began_s = self._clock_s()
-            self._process, self._visited = self._start(list(self._steps_s)), set()
+            self._process, self._visited = Process(self._start(list(self._steps_s))), set()
             self._started_in_s = self._clock_s() - began_s
         wait_until_quiet()  # this process's threads
         timing = VisitPlan(how.protocol, profile=False, light=condition in self._light)
-        result: Visit | Empty = self._process.call("visit", condition, timing)
+        assert self._process is not None
+        result = self._process.visit(condition, timing)
         if isinstance(result, Empty):  # e.g. a step that another process cannot build
             self._start = None
             self._end_round()
@@ -174,97 +188,3 @@ class Rounds(Here):
         if self._process is not None:
             self._process.end()
             self._process = None
-
-
-class Measurer:
-    """Measures visits, one at a time."""
-
-    machine: Machine  # set by `describe`
-
-    def describe(self, device: str) -> Machine | Empty:
-        """Describe the machine and the device, or the reason why it cannot measure."""
-        result: Machine | Empty = self._run("describe", device)
-        if isinstance(result, Machine):
-            self.machine = result
-        return result
-
-    def visit(self, configuration: Configuration, batch: int, how: VisitPlan) -> Visit | Empty:
-        """Make one visit, in a process of its own."""
-        result: Visit | Empty = self._run("visit", configuration, batch, how)
-        return result
-
-    def fits(self, configuration: Configuration, batch: int) -> bool:
-        """Whether a step of this batch size runs."""
-        return isinstance(self.visit(configuration, batch, VisitPlan(_TRIAL)), Visit)
-
-    def done(self) -> None:
-        """Release what it holds: no more visits follow."""
-
-    def stop(self) -> None:
-        """From another thread: end the running call, and later ones, with a KeyboardInterrupt."""
-
-    def _run(self, name: str, *arguments: Any) -> Any:
-        """Run one of `_Functions` where it measures; returns its result or `Empty`."""
-        raise NotImplementedError
-
-
-class LocalMeasurer(Measurer):
-    """Measures on this machine, each visit in its own process; a context manager that ends the
-    running process.
-
-    SIGINT reaches the waiting call by itself, so `stop` does nothing.
-    """
-
-    def __init__(self, while_waiting: Callable[[], None] = lambda: None) -> None:
-        """Prepare to measure; an error of a function that is called twice a second ends
-        the visit.
-        """
-        self._running: ChildProcess | None = None
-        self._while_waiting = while_waiting
-
-    def __enter__(self) -> LocalMeasurer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._running is not None:
-            self._running.end()
-
-    def pick(self, name: str | None) -> str | Empty:
-        """Find a device of this machine by name; see `pick_device`."""
-        device: str | Empty = self._run("pick", name)
-        return device
-
-    def visit(self, configuration: Configuration, batch: int, how: VisitPlan) -> Visit | Empty:
-        """Make one visit, and sample clocks meanwhile, also where its process takes no sample
-        between steps.
-        """
-        with ClockSampler(configuration.device) as clocks:
-            result: Visit | Empty = self._run("visit", configuration, batch, how, clocks=clocks)
-        if isinstance(result, Empty):
-            return result
-        return replace(result, clocks=[*clocks.take(), *result.clocks])
-
-    def _run(self, name: str, *arguments: Any, clocks: ClockSampler | None = None) -> Any:
-        def wait() -> None:
-            if clocks is not None:
-                clocks.sample()
-            self._while_waiting()
-
-        self._running = ChildProcess(_Functions)
-        result = self._running.call(name, *arguments, while_waiting=wait)
-        self._running.end()
-        self._running = None
-        return result
-
-
-class _Functions:
-    """What a process of a visit runs."""
-
-    pick = staticmethod(pick_device)
-    describe = staticmethod(describe_machine)
-
-    @staticmethod
-    def visit(configuration: Configuration, batch: int, how: VisitPlan) -> Visit | Empty:
-        workload = build_workload(configuration)
-        workload.finds_peak = how.operators  # both once for each batch size
-        return LocalSteps(workload, IN_VISIT).visit(batch, how)

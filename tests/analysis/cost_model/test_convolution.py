@@ -5,7 +5,7 @@ from curvescope.analysis.cost_model.choice import (
     LIBRARIES,
     choose_algorithm,
     get_library,
-    known_choice,
+    look_up_choice,
 )
 from curvescope.analysis.cost_model.constants import starting_constants
 from curvescope.analysis.cost_model.convolution import estimate_algorithms
@@ -189,8 +189,8 @@ def test_a_library_takes_the_learned_algorithm_unless_the_workspace_is_too_small
 def test_cudnn_7_6_takes_plain_implicit_gemm_while_the_grid_leaves_sms_idle():
     # cudnn_scope, V100: advised IMPLICIT_GEMM at batch 1 and IMPLICIT_PRECOMP_GEMM at 64.
     library = get_library("cudnn7.6")
-    taken = known_choice(library, "forward", POINTWISE, V100, load_learned())
+    taken = look_up_choice(library, "forward", POINTWISE, V100, load_learned())
     assert taken is not None
     assert taken.tolist() == ["IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM"]
-    assert known_choice(library, "backward_data", POINTWISE, V100, load_learned()) is None
-    assert known_choice(get_library("cudnn5"), "forward", POINTWISE, V100, load_learned()) is None
+    assert look_up_choice(library, "backward_data", POINTWISE, V100, load_learned()) is None
+    assert look_up_choice(get_library("cudnn5"), "forward", POINTWISE, V100, load_learned()) is None

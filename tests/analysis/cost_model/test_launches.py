@@ -16,7 +16,7 @@ from curvescope.analysis.cost_model.recording import machine_for
 from curvescope.analysis.cost_model.tensor_cores import (
     estimate_tensor_convolutions,
     estimate_tensor_products,
-    padded,
+    pad,
     tensor_machine,
 )
 from curvescope.base.errors import CurvescopeError
@@ -150,7 +150,7 @@ def test_convolution_flops_and_bytes_by_hand(inputs, groups):
 
 def test_the_mirror_of_a_convolution_computes_the_gradient_of_its_input():
     one = Convolutions(2, 3, 7, 9, 4, 5, 3, 1, 0, 1, 1)
-    mirror = one.mirrored()
+    mirror = one.mirror()
     assert (mirror.p[0], mirror.q[0], mirror.k[0]) == (7, 9, 3)
     assert mirror.flops[0] == 2 * 2 * 3 * 4 * 15 * 7 * 9
 
@@ -159,7 +159,7 @@ V100 = tensor_machine(get_device("v100"), "fp16")
 
 
 def test_extents_are_padded_to_multiples_of_8():
-    assert padded(np.array([1.0, 8.0, 35.0])).tolist() == [8, 8, 40]
+    assert pad(np.array([1.0, 8.0, 35.0])).tolist() == [8, 8, 40]
 
 
 @ask_each(("m", "n", "k", "published_ms"), [(4096, 7133, 4096, 2.199), (1760, 128, 1760, 0.031)])

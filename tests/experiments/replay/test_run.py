@@ -14,7 +14,7 @@ from curvescope.analysis.verdicts.words import Verdict
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.factors import FACTORS, all_facts, names_of
 from curvescope.experiments.factors.gpu_libraries import why_no_list
-from curvescope.experiments.replay import run, term
+from curvescope.experiments.replay import run, site, term
 from curvescope.experiments.replay.rebuild import rebuild
 from curvescope.experiments.replay.recorded_call import CannotReplay
 from curvescope.experiments.replay.run import run_term
@@ -357,14 +357,14 @@ def test_a_factor_that_torch_refuses_is_untested_with_the_reason(writer, monkeyp
 
 @pytest.mark.parametrize("name", [None, "split_batch"])
 def test_what_does_not_fit_the_memory_ends_alone(name, writer, monkeypatch):
-    visit = run.TermRunner._visit
+    visit = site.TermCalls.visit
 
-    def run_out(self, condition, round_):
-        if condition == (name, 4):
+    def run_out(self, batch):
+        if (self._name, batch) == (name, 4):
             raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB.\nAnd more.")
-        visit(self, condition, round_)
+        return visit(self, batch)
 
-    monkeypatch.setattr(run.TermRunner, "_visit", run_out)
+    monkeypatch.setattr(site.TermCalls, "visit", run_out)
     done = run_term(linears(writer), experiment("split_batch"), writer, backend=Backend())
     message = "atch size 4 does not fit the memory: CUDA out of memory. Tried to allocate 2 GiB"
     assert done.notes == ((f"B{message}.",) if name is None else ())

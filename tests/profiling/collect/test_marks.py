@@ -59,7 +59,7 @@ def times_of(rows):
 
 
 def run(clock, model, step):
-    with Marks(clock).installed(
+    with Marks(clock).install(
         [(name, module) for name, module in model.named_modules() if name]
     ) as marks:
         return marks.run(step)
@@ -154,7 +154,7 @@ def test_layers_that_run_in_another_thread_are_not_marked():
 def test_afterwards_everything_is_as_before():
     model, engine = torch.nn.Sequential(Layer(Clock(), 1)), torch.autograd._engine_run_backward
     model[0].forward = forward = lambda x: x  # as a library sets it
-    with pytest.raises(ZeroDivisionError), Marks().installed(list(model.named_modules())) as marks:
+    with pytest.raises(ZeroDivisionError), Marks().install(list(model.named_modules())) as marks:
         marks.run(lambda _: 1 // 0)
     assert torch.autograd._engine_run_backward is engine
     assert model[0].forward is forward
@@ -174,7 +174,7 @@ def test_waiting_for_the_next_batch_of_a_loader_is_input():
 
     batches = iter(torch.utils.data.DataLoader(Slow(), batch_size=2))
     layer, marks = Layer(clock, 7), Marks(clock)
-    with marks.installed([("a", layer)]):
+    with marks.install([("a", layer)]):
         rows = marks.run(lambda ranges: layer(next(batches)))
     assert times_of(rows) == {(None, "forward"): 0, (None, "input"): 200, ("a", "forward"): 7}
     clock.now_ns = 0

@@ -54,9 +54,9 @@ class Played(Steps):
 def test_a_visit_is_complete_after_the_steps_that_were_wanted(tmp_path):
     steps = Played(tmp_path)
     for _ in range(3):
-        steps.ended(OPTIMIZER)
+        steps.note_end(OPTIMIZER)
     assert not list(tmp_path.glob("*.steps"))
-    steps.ended(OPTIMIZER)
+    steps.note_end(OPTIMIZER)
     found = steps.found(tmp_path)
     assert (found["complete"], found["source"], found["seen"]) == (True, OPTIMIZER, 4)
     assert [row["duration_ns"] for row in found["rows"]] == [1_000_000, 1_000_000]
@@ -72,7 +72,7 @@ def test_a_step_that_evaluates_takes_no_time_from_those_that_are_timed(tmp_path,
     steps = Played(tmp_path, steps=[1, 1000], visit_s=1.5)
     for number in range(1000):
         steps.now_ns += (3_000 if number == at else 17) * 1_000_000
-        steps.ended(OPTIMIZER)
+        steps.note_end(OPTIMIZER)
         if steps.is_written:
             break
     rows = steps.found(tmp_path)["rows"]
@@ -106,14 +106,14 @@ def test_a_better_mark_replaces_one_and_begins_anew(tmp_path):
     """
     steps = Played(tmp_path)
     for _ in range(3):
-        steps.ended(CALL)
+        steps.note_end(CALL)
     for _ in range(3):
-        steps.ended(PROFILER)
-    steps.ended(OPTIMIZER)
-    steps.ended(PROFILER)  # of lower rank
+        steps.note_end(PROFILER)
+    steps.note_end(OPTIMIZER)
+    steps.note_end(PROFILER)  # of lower rank
     assert not list(tmp_path.glob("*.steps"))
     for _ in range(3):
-        steps.ended(OPTIMIZER)
+        steps.note_end(OPTIMIZER)
     assert steps.found(tmp_path)["seen"] == 4
 
 
@@ -123,8 +123,8 @@ def test_the_first_optimizer_marks_the_steps(tmp_path):
 
     steps, first, second = Played(tmp_path), Optimizer(), Optimizer()
     for _ in range(4):
-        steps.ended(OPTIMIZER, steps.first(first))
-        steps.ended(OPTIMIZER, steps.first(second))
+        steps.note_end(OPTIMIZER, steps.first(first))
+        steps.note_end(OPTIMIZER, steps.first(second))
     found = steps.found(tmp_path)
     assert (found["seen"], found["mark"]) == (4, "Optimizer")
 
@@ -132,7 +132,7 @@ def test_the_first_optimizer_marks_the_steps(tmp_path):
 def test_a_program_that_ends_early_tells_what_it_has(tmp_path):
     steps = Played(tmp_path)
     for _ in range(3):
-        steps.ended(KERAS)
+        steps.note_end(KERAS)
     steps.write()
     found = steps.found(tmp_path)
     assert (found["complete"], found["seen"], len(found["rows"])) == (False, 3, 1)
@@ -189,7 +189,7 @@ def test_on_a_gpu_the_steps_are_as_many_as_it_ends_in_the_time_and_not_as_the_ho
     device = Device()
     steps._cuda = lambda: device
     while not steps.is_written:
-        steps.ended(OPTIMIZER)
+        steps.note_end(OPTIMIZER)
     found = steps.found(tmp_path)
     assert [row["duration_ns"] for row in found["rows"]] == [250_000_000] * 7
     assert found["device"] == "cuda:0"
@@ -212,11 +212,11 @@ def test_a_range_that_is_the_step_is_timed_from_its_own_border_on_a_gpu_too(tmp_
 def test_a_step_that_a_graph_captures_does_not_run_and_is_none(tmp_path):
     steps, device = Played(tmp_path), Device()
     steps._cuda = lambda: device
-    steps.ended(OPTIMIZER)
-    steps.ended(OPTIMIZER)
-    steps.ended(OPTIMIZER)
+    steps.note_end(OPTIMIZER)
+    steps.note_end(OPTIMIZER)
+    steps.note_end(OPTIMIZER)
     device.captures = True
-    steps.ended(OPTIMIZER)
+    steps.note_end(OPTIMIZER)
     steps.write()
     assert steps.found(tmp_path)["seen"] == 3
 
@@ -253,7 +253,7 @@ def test_a_range_of_the_given_name_is_the_step_itself_and_nothing_else_is(tmp_pa
     )
     steps.follow_push_pop(module, "push", "pop")
     for _ in range(5):
-        steps.ended(OPTIMIZER)
+        steps.note_end(OPTIMIZER)
         module.push("mine")
         module.push("step")
         module.pop()
@@ -348,7 +348,7 @@ def test_the_named_function_is_the_step_from_its_first_call_on_and_nothing_else_
 ):
     steps = Played(tmp_path, steps=[9, 100], visit_s=1.0, function="update")
     act, update = played_agent(played_jax(steps, **tracing))
-    steps.ended(OPTIMIZER)
+    steps.note_end(OPTIMIZER)
     play(act, update)
     steps.write()
     found = steps.found(tmp_path)
@@ -556,7 +556,7 @@ def test_a_program_that_profiles_itself_keeps_its_profiler(tmp_path):
     steps.torch = SimpleNamespace()  # nothing of it is touched
     steps.profiles_itself = True
     for _ in range(4):
-        steps.ended(OPTIMIZER)
+        steps.note_end(OPTIMIZER)
     found = steps.found(tmp_path)
     assert (found["complete"], len(found["rows"])) == (True, 2)
 
@@ -570,11 +570,11 @@ def test_a_forked_process_begins_anew_and_writes_where_it_leaves_at_once(monkeyp
     steps = Played(tmp_path)
     steps.follow_processes()
     for _ in range(3):
-        steps.ended(OPTIMIZER)
+        steps.note_end(OPTIMIZER)
     children[0]()
     os._exit(1)  # it saw no step: a loader of data
     assert not list(tmp_path.glob("*.steps"))
-    steps.ended(OPTIMIZER)
+    steps.note_end(OPTIMIZER)
     os._exit(0)
     assert left == [1, 0]
     assert steps.found(tmp_path)["seen"] == 1

@@ -30,7 +30,7 @@ def recorder(monkeypatch, tmp_path):
     chunks = begin(tmp_path / "profile", {"recording_type": "profile"})
     recorder = recorders.KernelRecorder(torch, str(chunks.folder))
     results = KinetoResults(B200)
-    monkeypatch.setattr(recorder, "_begun", lambda: SimpleNamespace(kineto_results=results))
+    monkeypatch.setattr(recorder, "_begin_profile", lambda: SimpleNamespace(kineto_results=results))
     monkeypatch.setattr(recorder, "_end_profile", lambda _: None)
     monkeypatch.setattr(torch_windows, "_clock_offset_ns", lambda: 0)
     return recorder, chunks, results

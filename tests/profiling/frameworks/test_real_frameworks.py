@@ -220,7 +220,7 @@ def test_a_jax_program_that_acts_before_it_learns_has_its_update_as_step(tmp_pat
     pytest.importorskip("jax")
     steps = agent_of(tmp_path, "300", **how)
     for batch in (8, 16):
-        steps.run(batch, VisitPlan(SHORT, profile=False))
+        steps.visit(batch, VisitPlan(SHORT, profile=False))
     assert steps.source == "calls of a function of JAX or TensorFlow (update)"
     assert "same_shapes" not in steps.closing_entry()
 
@@ -230,7 +230,7 @@ def test_a_jax_program_that_only_acts_says_that_its_sizes_do_not_matter(monkeypa
     monkeypatch.setattr("curvescope.profiling.measure.sites.command._GRADIENT_S", 0.5)
     steps = agent_of(tmp_path, str(10**6))
     for batch in (8, 16):
-        steps.run(batch, VisitPlan(SHORT, profile=False))
+        steps.visit(batch, VisitPlan(SHORT, profile=False))
     assert steps.source == "calls of a function of JAX or TensorFlow (values)"
     entry = steps.closing_entry()
     assert (entry["same_shapes"], entry["may_be_steps"]) == (True, ["update"])

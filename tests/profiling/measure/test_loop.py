@@ -33,6 +33,7 @@ from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint
 from curvescope.profiling.measure.sites import here
 from curvescope.profiling.measure.sites.here import Here
+from curvescope.profiling.measure.sites.ranks import FRESH_STEPS
 from curvescope.profiling.measure.stopping import Complete
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.visits import Visit, VisitPlan
@@ -617,7 +618,7 @@ def test_a_scaling_run_discards_more_steps_where_the_number_of_devices_changed(s
     recordings, plan = scale(Protocol("one", (1, 1), 2, (1, 1), 0.0, 0, None))
     points = [sum(point.devices == devices for point in plan.points) for devices in plan.devices]
     discarded = [recording.meta["discarded_steps"] for recording in recordings.values()]
-    assert discarded == [2 * count + scaling_run._FRESH_STEPS for count in points]
+    assert discarded == [2 * count + FRESH_STEPS for count in points]
 
 
 def test_a_scaling_run_holds_its_time_limit(scale):

@@ -30,7 +30,6 @@ from curvescope.profiling.recording.schema import TABLES, conform
 from ...server_logs import iteration, llama_log, sglang_log, vllm_start
 from .made_profiles import PROFILES
 from .nsys_export import AUTOGRAD, push_pop, wait, write_export
-from .rocprof_output import write_database
 from .test_llama_bench import BATCHED, EXPERTS
 from .test_memory_snapshot import snapshot
 from .test_ncu_csv import RAW
@@ -175,7 +174,6 @@ SEEDS = {
     "proton_json": lambda: [
         (PROFILES / f"proton_{kind}.json").read_bytes() for kind in ("triton", "hip")
     ],
-    "rocpd_sqlite": lambda: [_written(write_database, version=version) for version in (3, 4)],
     "tensorflow_json": lambda: [
         first_events("dleebrown_anna_timeline_01.json.gz", 24),
         *map(trace_of, (TF1, TF2, JAX)),

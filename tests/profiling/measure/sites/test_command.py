@@ -214,7 +214,7 @@ def test_an_output_without_lines_is_not_kept_whole(monkeypatch):
 def test_as_many_steps_as_the_protocol_says_are_discarded_where_lines_mark_them(tmp_path):
     source = "for n in range(1, 100): print(f'step {n}: {n} ms', flush=True)"
     program = program_of(tmp_path, source, step_line="step {n}: {ms} ms")
-    visit = Command(program, Axis()).run(8, VisitPlan(replace(SHORT, discarded_steps=20)))
+    visit = Command(program, Axis()).visit(8, VisitPlan(replace(SHORT, discarded_steps=20)))
     assert visit.unprofiled[0]["duration_ns"] == 21_000_000
 
 
@@ -294,7 +294,7 @@ def test_a_program_that_sets_its_own_path_of_python_is_followed_or_told(place, t
         words = ("env", "PYTHONPATH=/src", *words)
     else:
         words = ("sh", "-c", f"cd . && PYTHONPATH=/src {' '.join(words)}")
-    found = Command(Program(words), Axis()).run(8, VisitPlan(replace(SHORT, name="one")))
+    found = Command(Program(words), Axis()).visit(8, VisitPlan(replace(SHORT, name="one")))
     says = "its last line: ['" if place == "env" else "sets PYTHONPATH anew"
     assert says in found.detail.replace("Its", "its")
 
@@ -426,7 +426,7 @@ def test_a_mark_whose_arguments_do_not_change_with_the_size_is_told(by_size, ent
 
 def test_a_change_that_was_never_made_is_no_change(printing):
     steps = Command(printing, Axis(), changes=["fused_optimizer"])
-    found = steps.run(2, VisitPlan(SHORT))
+    found = steps.visit(2, VisitPlan(SHORT))
     assert found.detail == "not made: the program steps no optimizer of torch"
 
 
@@ -482,7 +482,7 @@ def test_a_program_that_evaluates_early_is_timed_as_long_as_one_that_does_not(
     tmp_path, step_line, evaluates_after
 ):
     program = program_of(tmp_path, SLEEPING, evaluates_after, step_line=step_line)
-    rows = Command(program, Axis()).run(20, VisitPlan(PROTOCOLS["default"])).unprofiled
+    rows = Command(program, Axis()).visit(20, VisitPlan(PROTOCOLS["default"])).unprofiled
     durations_s = sorted(row["duration_ns"] / 1e9 for row in rows)
     assert sum(durations_s[:-1]) >= 1.5
     assert sum(durations_s) / len(rows) >= 0.015  # a line may be read late

@@ -2,33 +2,59 @@
 
 import sys
 from dataclasses import astuple, fields, replace
+from types import SimpleNamespace
 
 import pytest
 
+from curvescope.experiments.replay.site import TermCalls
+from curvescope.kernels.gemm import Gemm
+from curvescope.kernels.method import Method
+from curvescope.kernels.runner import ProblemSite
+from curvescope.kernels.sweeps import single
 from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.measure.sites import here
-from curvescope.profiling.measure.sites.command import Command
+from curvescope.profiling.measure.sites.command import IN_TURN, Command
 from curvescope.profiling.measure.sites.here import Here, LocalSteps
-from curvescope.profiling.measure.sites.process import IN_ROUND, IN_VISIT
+from curvescope.profiling.measure.sites.machines import IN_VISIT
+from curvescope.profiling.measure.sites.process import IN_ROUND
+from curvescope.profiling.measure.sites.ranks import RankSteps
 from curvescope.profiling.measure.sites.site import RUN, STAYS, Facts
 from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.workload.program import Program
 
+from ....kernels.fakes import FakeBackend, exact
 from ..fake_clock import FakeWorkload, clock
 
 __all__ = ["clock"]  # a fixture
 
 TABLE = """
-| site | kept | discards | warm_up_s | runs_reference | samples_clocks | waits | compiles |
-| here, on a CPU | run | 0 | 0.0 | True | True | False | False |
-| here, as published | run | 0 | 0.0 | False | True | False | False |
-| here, on a GPU | run | 0 | 0.1 | False | True | False | False |
-| process of a round | round | 0 | 0.0 | True | False | True | False |
-| process of a visit | visit | 1 | 0.0 | False | True | False | False |
-| process of a version or a variant | run | 0 | 0.0 | False | False | True | False |
-| command | visit | 1 | 0.0 | False | True | False | False |
+| site | kept | discards | warm_up_s | runs_reference | samples_clocks | waits | compiles | caches |
+| here, on a CPU | run | 0 | 0.0 | True | True | False | False | as left |
+| here, as published | run | 0 | 0.0 | False | True | False | False | as left |
+| here, on a GPU | run | 0 | 0.1 | False | True | False | False | as left |
+| process of a round | round | 0 | 0.0 | True | False | True | False | as left |
+| process of a visit | visit | 1 | 0.0 | False | True | False | False | as left |
+| process of a version or a variant | run | 0 | 0.0 | False | False | True | False | as left |
+| command | visit | 1 | 0.0 | False | True | False | False | as left |
+| command of a version or a variant | visit | 1 | 0.0 | False | False | False | False | as left |
+| ranks, whose number changed | run | 2 | 0.0 | False | True | False | False | as left |
+| ranks | run | 0 | 0.0 | False | True | False | False | as left |
+| kernel of bench, --cache cold | run | 1 | 0.0 | False | True | False | False | cold |
+| kernel of bench, --cache hot | run | 1 | 0.0 | False | True | False | False | as left |
+| term alone | run | 1 | 0.0 | False | False | False | False | as in step |
+| term alone, of a step that fits caches | run | 1 | 0.0 | False | False | False | False | as left |
 """
+
+
+def kernel(cache):
+    sweep = single(Gemm(2, 1, 3))
+    return ProblemSite(sweep, 2, FakeBackend(exact), Method(cache=cache))
+
+
+def term(cache_bytes):
+    recorded = SimpleNamespace(step_bytes_near=lambda _: 1_000)
+    return TermCalls(recorded, None, (1,), SimpleNamespace(cache_bytes=cache_bytes))
 
 
 def begun(workload, protocol="default"):
@@ -45,6 +71,9 @@ def on_gpu(clock):
 
 def test_what_each_site_does_around_timed_steps(clock):
     on_cpu = FakeWorkload(clock, lambda _: 1_000)
+    program = Program((sys.executable, "train.py", "{batch}"))
+    ranks = RankSteps(on_cpu, 2, {1: 1_000})
+    ranks.visit(1, VisitPlan(PROTOCOLS["dell"], profile=False))
     sites = {
         "here, on a CPU": begun(on_cpu),
         "here, as published": begun(on_cpu, "dell"),
@@ -52,7 +81,14 @@ def test_what_each_site_does_around_timed_steps(clock):
         "process of a round": LocalSteps(on_cpu, IN_ROUND),
         "process of a visit": LocalSteps(on_cpu, IN_VISIT),
         "process of a version or a variant": LocalSteps(on_cpu, STAYS),
-        "command": Command(Program((sys.executable, "train.py", "{batch}")), Axis()),
+        "command": Command(program, Axis()),
+        "command of a version or a variant": Command(program, Axis(), facts=IN_TURN),
+        "ranks, whose number changed": RankSteps(on_cpu, 2, {1: 1_000}),
+        "ranks": ranks,
+        "kernel of bench, --cache cold": kernel("cold"),
+        "kernel of bench, --cache hot": kernel("hot"),
+        "term alone": term(cache_bytes=999),
+        "term alone, of a step that fits caches": term(cache_bytes=1_000),
     }
     rows = [("site", *(field.name for field in fields(Facts)))]
     rows += [(name, *astuple(site.facts())) for name, site in sites.items()]

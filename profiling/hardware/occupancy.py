@@ -115,6 +115,43 @@ def occupancy_of(
     return Occupancy(blocks, blocks * block_warps, blocks * block_warps / limits.warps, limiters)
 
 
+def block_sizes_with_more(
+    architecture: int,
+    block_threads: int,
+    registers_per_thread: int,
+    shared_bytes: int = 0,
+    most_threads: int = MOST_THREADS_PER_BLOCK,
+) -> dict[int, float]:
+    """Occupancy of block sizes with more of it than `block_threads`, at the same registers and
+    shared memory.
+    """
+    now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
+    sizes = range(WARP_THREADS, most_threads + 1, WARP_THREADS)
+    found = (
+        (size, occupancy(architecture, size, registers_per_thread, shared_bytes).fraction)
+        for size in sizes
+    )
+    return {size: fraction for size, fraction in found if fraction > now}
+
+
+def registers_for_more(
+    architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
+) -> int | None:
+    """The largest number of registers per thread that raises the occupancy; None if fewer registers
+    do not.
+    """
+    now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
+    fewer = range(min(registers_per_thread, MOST_REGISTERS_PER_THREAD), 0, -1)
+    return next(
+        (
+            n
+            for n in fewer
+            if occupancy(architecture, block_threads, n, shared_bytes).fraction > now
+        ),
+        None,
+    )
+
+
 def _blocks_by_registers(limits: SmLimits, block_warps: int, registers_per_thread: int) -> int:
     if registers_per_thread > MOST_REGISTERS_PER_THREAD:
         return 0

@@ -31,6 +31,7 @@ KINDS = {
     "sweep": {"table"},
     "replay": {"replay"},
     "ceilings": {"ceilings"},
+    "compile": {"compile"},
     "gemm": {"bench", "candidates"},
     **{
         name: {"bench"}

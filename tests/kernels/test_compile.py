@@ -4,6 +4,7 @@ cannot be done.
 
 import dataclasses
 import locale
+import multiprocessing
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,8 +15,7 @@ import pytest
 from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.kernels import compile as nvrtc
 from curvescope.kernels.catalog import HOPPER_KERNELS, KERNELS
-
-from .cubin import read_cubin
+from curvescope.kernels.cubin import read_cubin
 
 SMALL = nvrtc.CudaSource(
     "small",
@@ -71,7 +71,7 @@ def test_every_kernel_of_the_catalog_is_in_its_cubin_from_its_first_architecture
     ]
     assert {source.name for source in nvrtc.own_sources()} == {kernel.source for kernel in KERNELS}
     pairs = [(source, architecture) for architecture in (35, 52, 60, 70, 80) for source in sources]
-    for compiled in (nvrtc.compile_source(*pair) for pair in pairs):
+    for compiled in nvrtc.compile_many(pairs):
         found = {kernel.name: kernel.max_threads for kernel in read_cubin(compiled.cubin)}
         expected = {
             kernel.name: kernel.block_threads
@@ -79,6 +79,16 @@ def test_every_kernel_of_the_catalog_is_in_its_cubin_from_its_first_architecture
             if kernel.source == compiled.source and kernel.since <= compiled.architecture
         }
         assert found == expected
+
+
+def test_many_are_compiled_in_processes_and_then_kept(monkeypatch):
+    monkeypatch.setattr(nvrtc.os, "cpu_count", lambda: 2)
+    pairs = [(SMALL, architecture) for architecture in (35, 70, 90)]
+    first = list(nvrtc.compile_many(pairs))
+    assert {compiled.architecture for compiled in first} == {35, 70, 90}
+    assert not any(compiled.from_cache for compiled in first)
+    assert all(compiled.from_cache for compiled in nvrtc.compile_many(pairs))
+    assert not multiprocessing.active_children()
 
 
 def test_an_error_in_a_source_is_told_in_the_compilers_words():
@@ -114,6 +124,13 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(tmp_path, monk
     monkeypatch.setenv(nvrtc.CACHE_VARIABLE, str(tmp_path / "file"))
     with pytest.raises(CurvescopeError, match="Set CURVESCOPE_CACHE to a writable folder"):
         nvrtc.compile_source(SMALL, 60)
+
+
+def test_architectures_are_read_as_people_write_them():
+    assert nvrtc.parse_architectures("sm_35, 80,sm_90,80") == (35, 80, 90)
+    for text in ("", "sm35", "80;90", "kepler"):
+        with pytest.raises(CurvescopeError, match="sm_35,sm_80"):
+            nvrtc.parse_architectures(text)
 
 
 def test_a_source_is_read_with_the_headers_beside_it(tmp_path):

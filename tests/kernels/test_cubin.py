@@ -6,9 +6,10 @@ import pytest
 
 from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.kernels import compile as nvrtc
+from curvescope.kernels.cubin import read_cubin
+from curvescope.kernels.generations import _spills
 
 from ..tables import ask_each
-from .cubin import read_cubin
 
 # Every resource that is read, in amounts that no other has: shared memory of 1008 bytes, a local
 # array of 320 that is indexed at run time, a module constant of 64, launch bounds of 96 threads, 28
@@ -45,22 +46,11 @@ extern "C" __global__ void dynamic(float* a) {
   a[threadIdx.x] = given[31 - threadIdx.x];
 }
 """  # noqa: E501
-_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
-_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 # Beyond sm_90 another NVRTC is needed: pip install nvidia-cuda-nvrtc.
 BEYOND = (100, 120)
 
 
 pytestmark = pytest.mark.usefixtures("kept_cubins")
-
-
-def _spills(log: str) -> dict[str, tuple[int, int]]:
-    """Bytes per thread that each kernel spills and loads back, from the log of ptxas -v."""
-    _, *parts = _ENTRY.split(log)
-    found = (
-        (name, _SPILLS.search(text)) for name, text in zip(parts[::2], parts[1::2], strict=True)
-    )
-    return {name: (int(match[1]), int(match[2])) for name, match in found if match}
 
 
 def compiled(source, architecture):

@@ -17,6 +17,7 @@ from curvescope.kernels.backends.cupy import CupyDriver
 from curvescope.kernels.catalog import KERNELS
 from curvescope.kernels.compile import compile_source, own_sources
 from curvescope.kernels.conv import DIRECTIONS, Conv
+from curvescope.kernels.cubin import read_cubin
 from curvescope.kernels.cuda_plans import BYTES_PER_LAUNCH, Buffer, hold_launch, plan
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.latency import Latency
@@ -25,7 +26,6 @@ from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.method import BenchMeasurement, BenchOutcome, Method
 from curvescope.kernels.peak import PeakRounds
 
-from .cubin import read_cubin
 from .fake_cuda import FakeLibrary, run_kernel
 from .fake_cuda import Memory as DeviceMemory
 

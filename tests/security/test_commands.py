@@ -69,7 +69,7 @@ LINES = {
     "scale measure": ["alexnet", "--quick", "--time-limit", "1", "--at", "1",
                       "--devices", "1,2", "--device", "cpu", "-o", "new"],
     "scale read": ["JOB", "--workers", "2"],
-    "bench": ["gemm", "--axis", "n=8", "--device", "cpu", "--time-limit", "0.01", "-o", "new"],
+    "bench": ["compile", "--arch", "80,90"],
     "record": ["-o", "new", "--", "true"],
     "step": ["alexnet", "--batch", "1", "--device", "cpu"],
     "explain": [RECORDING],

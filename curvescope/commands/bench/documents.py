@@ -106,3 +106,42 @@ class CeilingsDocument:
     l2_bytes_per_s: float | msgspec.UnsetType = msgspec.UNSET  # the ceiling of the L2 cache
     l1_bytes_per_s: float | msgspec.UnsetType = msgspec.UNSET  # the ceiling of the L1 cache
     l3_bytes_per_s: float | msgspec.UnsetType = msgspec.UNSET  # the ceiling of the L3 cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledKernel:
+    """One kernel, compiled for one architecture."""
+
+    source: str  # its source
+    kernel: str  # its name
+    architecture: str  # e.g. sm_70
+    nvrtc: str  # version of the compiler
+    registers_per_thread: int  # allocated registers
+    shared_bytes: int  # static shared memory per block
+    local_bytes: int  # stack frame per thread
+    constant_bytes: Mapping[str, int]  # bytes by bank
+    parameter_bytes: int  # bytes of the arguments
+    code_bytes: int  # bytes of instructions
+    max_threads: int | None  # largest block by launch bounds
+    spill_store_bytes: int | None  # bytes that spills write
+    spill_load_bytes: int | None  # bytes that spills read
+    block_threads: int  # threads per block
+    occupancy: float | None  # share of the SM's warps
+    blocks_per_sm: int | None  # blocks that fit an SM
+    limiters: Sequence[str] | None  # resources that allow no further block
+    # occupancy by block size, for those with a higher one
+    block_sizes_with_more: Mapping[int, float] | None
+    registers_for_more: int | None  # most registers per thread that give a higher occupancy
+    instructions: Mapping[str, int] | None  # number of each instruction
+    instruction_mix: Mapping[str, int] | None  # number by class of instruction
+    instructions_missing: str | None  # reason that `instructions` is null
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileDocument:
+    """Kernels compiled without a GPU: `bench compile`."""
+
+    cache: str  # folder of compiled kernels
+    cubins: int  # number of compiled files
+    from_cache: int  # number of them that were compiled before
+    kernels: Sequence[CompiledKernel]  # one per kernel and architecture

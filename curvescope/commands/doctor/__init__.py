@@ -156,9 +156,34 @@ def _nvrtc() -> Check:
     return Check(
         "NVRTC",
         bool(findings),
-        ", ".join(findings) or "compiles Curvescope's CUDA kernels in `bench`",
+        ", ".join(findings) or "needed by bench compile",
         "pip install nvidia-cuda-nvrtc-cu11 (Kepler to Hopper, Linux x86-64)",
     )
+
+
+def _nvdisasm() -> Check:
+    from ...kernels.disassembly import GET_NVDISASM, find_disassemblers
+
+    tools = find_disassemblers()
+    detail = "; ".join(f"{_version(path)}, {_in_packages(path)}" for path in tools)
+    return Check(
+        "nvdisasm",
+        bool(tools),
+        detail or "counts the instructions of compiled kernels",
+        GET_NVDISASM,
+    )
+
+
+def _in_packages(path: str) -> str:
+    """A path below the folder of Python packages that it is in, which says enough and fits a line;
+    else the path.
+    """
+    inside = [
+        path[len(folder) + 1 :]
+        for folder in sys.path
+        if folder and path.startswith(folder + os.sep)
+    ]
+    return min(inside, key=len, default=path)
 
 
 def _tool(name: str, use: str) -> Check:
@@ -232,6 +257,7 @@ _CHECKS: tuple[Callable[[], Check], ...] = (
     _cuda,
     _native,
     _nvrtc,
+    _nvdisasm,
     partial(_tool, "nsys", "reads and records Nsight Systems profiles"),
     partial(_tool, "ncu", "measures DRAM traffic and FLOPs per kernel"),
     partial(_tool, "nvprof", "NVIDIA's profiler for Kepler to Volta"),

@@ -11,7 +11,9 @@ import pytest
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.occupancy import (
     LIMITS,
+    block_sizes_with_more,
     occupancy,
+    registers_for_more,
 )
 
 from ...tables import ask_each
@@ -59,6 +61,34 @@ def test_occupancy_of_cases_worked_by_hand(
         limiters,
     )
     assert found.warps == blocks * -(-threads // 32)
+
+
+def test_block_sizes_that_would_lift_the_limit():
+    # 8.6, 32 registers: 64 warps by registers, 48 resident. 1024 threads leave 16 warps empty; what
+    # divides 48, and what comes nearer to it than 32, is more.
+    more = block_sizes_with_more(86, 1024, 32)
+    assert [size for size, fraction in more.items() if fraction == 1] == [
+        96,
+        128,
+        192,
+        256,
+        384,
+        512,
+        768,
+    ]
+    assert all(2 / 3 < fraction <= 1 for fraction in more.values())
+    assert 1024 not in more
+    # 16 blocks hold back 64 threads on 3.5: from 96 on there is more.
+    assert min(block_sizes_with_more(35, 64, 32)) == 96
+    # Full is full, and launch bounds are kept.
+    assert block_sizes_with_more(70, 256, 32) == {}
+    assert max(block_sizes_with_more(35, 64, 32, most_threads=128)) == 128
+    # At 128 registers 16 warps fit whatever the block: no size helps, fewer registers do: 2 blocks
+    # of 8 become 3.
+    assert block_sizes_with_more(70, 256, 128) == {}
+    assert registers_for_more(70, 256, 128) == 80
+    assert registers_for_more(70, 256, 32) is None
+    assert registers_for_more(35, 64, 16) is None  # blocks are the limit
 
 
 def test_what_is_not_known_is_refused():

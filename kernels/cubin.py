@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from curvescope.base.errors import CurvescopeError
+from ..base.errors import CurvescopeError
 
 _EM_CUDA = 190
 _STT_FUNC = 2

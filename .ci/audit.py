@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # Of users: tools of development and release do not reach them.
-EXTRAS = ("torch", "numba", "mcp", "ncu", "cuda12", "nvrtc")
+EXTRAS = ("torch", "numba", "mcp", "ncu", "cluster", "cuda12", "nvrtc")
 # Each cupy excludes the others; frameworks are large.
 ASKED_ABOUT = (
     "cupy-cuda11x",

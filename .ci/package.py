@@ -34,6 +34,7 @@ EXTRAS = {
     "cuda13",
     "mcp",
     "ncu",
+    "cluster",
     "docs",
     "dev",
 }

@@ -1,7 +1,7 @@
 """What an agent may read through the MCP server, and how long an answer is at most.
 
-It may read below a few roots: the folder that the server is started in, and the folders named at
-its start.
+It may read below a few roots: the folder that the server is started in, and the folders and URLs
+named at its start.
 """
 
 from __future__ import annotations
@@ -29,21 +29,25 @@ _URL = re.compile(r"[A-Za-z][\w+.-]*:{1,2}//|[\w+.-]+::")
 
 
 class Roots:
-    """Folders below which an agent may read."""
+    """Folders and URLs below which an agent may read."""
 
     def __init__(self, named: Sequence[str] = ()) -> None:
         """The working folder, and what is named; CurvescopeError: a named folder does not exist."""
-        folders = [Path(root) for root in named]
+        self._urls = [root.rstrip("/") for root in named if _URL.search(root)]
+        folders = [Path(root) for root in named if not _URL.search(root)]
         if missing := [str(folder) for folder in folders if not folder.is_dir()]:
             raise CurvescopeError(
-                f"{', '.join(missing)} is no folder: name folders that agents may read."
+                f"{', '.join(missing)} is no folder: name folders, or URLs, that agents may read."
             )
         self._folders = [folder.resolve() for folder in (Path.cwd(), *folders)]
 
     def check(self, path: str) -> None:
-        """Refuse a URL, and a path that is not below a root, or leads out of it by a link."""
+        """Refuse a path, or a URL, that is not below a root, or leads out of it by a link."""
         if _URL.search(path):
-            raise CurvescopeError(f"{shorten_text(path, _NAME)} {self._refusal}")
+            inside = any(path == root or path.startswith(f"{root}/") for root in self._urls)
+            if not inside or ".." in path.split("/") or re.search(r"[?#%*\\]|::", path):
+                raise CurvescopeError(f"{shorten_text(path, _NAME)} {self._refusal}")
+            return
         try:
             resolved = Path(path).resolve()
             inside = self._holds(resolved) and all(map(self._holds, _links(resolved)))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .analysis.render.terminal import print_prose
@@ -15,10 +14,11 @@ from .base.errors import CurvescopeError
 if TYPE_CHECKING:
     from .analysis.diagnosis.result import Diagnosis
     from .analysis.render.remedies import RemedyRow
+    from .profiling.recording.remote_store import AnyPath
     from .profiling.recording.store import Recording
 
 
-def print_variables(recording: Recording, path: Path) -> None:
+def print_variables(recording: Recording, path: AnyPath) -> None:
     """Print the variables of the best set of changes, a line each, and on standard error what each
     change saved, and what only the program can do.
 

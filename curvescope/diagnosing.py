@@ -27,6 +27,7 @@ from .base.errors import CurvescopeError
 from .base.torch_runtime import load_torch, pick_device
 from .profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol
 from .profiling.recording.axis import Axis, axis_of
+from .profiling.recording.remote_store import AnyPath, as_path
 
 _FAST_S = FAST_TOTAL_S - LEAST_EXPERIMENTS_S  # for rounds of fast steps
 
@@ -109,7 +110,7 @@ def diagnose(
         fixed=fixed,
     )
     workload = GraphedSteps(steps) if cuda_graph else steps
-    path = new_recording_path(workload.name) if output is None else Path(output)
+    path = new_recording_path(workload.name) if output is None else as_path(str(output))
     site = Rounds(workload)
     measure(site, sorted(set(batches)), how, path, lambda _: experiments_s, probe_share=probe)
     return explain(open_recording(path), curvature)
@@ -134,7 +135,7 @@ def measure(
     site: SweptSite,
     values: Sequence[int],
     protocol: Protocol,
-    path: Path,
+    path: AnyPath,
     experiments_s_of: Callable[[str], float | None],
     precise: Precise = lambda _: False,
     probe_share: float = 0.0,

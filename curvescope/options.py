@@ -23,6 +23,7 @@ from .profiling.measure.protocol import (
     parse_bytes,
 )
 from .profiling.recording.axis import MODES
+from .profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
     from .profiling.measure.configuration import Configuration
@@ -34,7 +35,7 @@ WHERE = "where it runs"
 HOW = "how long and how exactly"
 
 # Help that some commands change or complete.
-RECORDING_OR_PROFILE = "folder of a recording, or a profile"
+RECORDING_OR_PROFILE = "folder or URL of a recording, or a profile"
 BATCHES = "batch sizes: 1,2,4 or 1..32 (default; doubling) or 32..160:8"
 ONE_GPU = "number of the only recorded GPU whose work counts (default: all)"
 EVERY_ROW = "show every row, not only the 25 largest"
@@ -47,7 +48,7 @@ def _option(title: str | None = None, **settings: Any) -> tuple[str | None, dict
 
 # Each with the title of its group, where it has one.
 _OPTIONS = {
-    "recording": _option(type=Path, help="folder of a recording"),
+    "recording": _option(type=as_path, help="folder or URL of a recording"),
     "network": _option(
         nargs="?",
         help="name of a network, e.g. alexnet or vgg_a, or PACKAGE.MODULE:FUNCTION, which returns "
@@ -125,7 +126,7 @@ _OPTIONS = {
         action="store_true", help="keep repeated layers apart, e.g. the blocks of a transformer"
     ),
     "--output": _option(
-        type=Path, metavar="DIR", help="folder to create (default: runs/DATE_NETWORK)"
+        type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_NETWORK)"
     ),
     "--at": _option(type=int, metavar="SIZE", help="batch size (default: the largest profiled)"),
     "--curvature": _option(

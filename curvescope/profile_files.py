@@ -19,6 +19,7 @@ from .base.escaping import escape_controls
 from .profiling.readers import ImportDocument, Options, import_profile
 from .profiling.recording import store
 from .profiling.recording.lost import describe_lost
+from .profiling.recording.remote_store import AnyPath, RemotePath
 from .profiling.recording.store import (
     KERNEL,
     NO_STEP,
@@ -38,8 +39,8 @@ _ADVISED_ROWS = 500_000
 
 
 @contextmanager
-def open_any(path: Path) -> Iterator[Recording]:
-    """Open the recording in a folder, or import a profile file, `-` for standard
+def open_any(path: AnyPath) -> Iterator[Recording]:
+    """Open the recording in a folder or under a URL, or import a profile file, `-` for standard
     input; closed and deleted with the block.
 
     Raises:
@@ -60,7 +61,9 @@ def open_any(path: Path) -> Iterator[Recording]:
         return
     named = path
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
-        if of_input:
+        if isinstance(path, RemotePath):
+            path = path.fetch(Path(folder))
+        elif of_input:
             path = Path(folder, "input")
             with path.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
@@ -75,12 +78,12 @@ def open_any(path: Path) -> Iterator[Recording]:
         yield replace(open_recording(done.path), source=named)
 
 
-def open_completed(path: Path) -> Recording:
+def open_completed(path: AnyPath) -> Recording:
     """Open a recording; one that was cut is completed.
 
     CurvescopeError: it is still recorded, so that it has no tables.
     """
-    if has_chunks(path):
+    if isinstance(path, Path) and has_chunks(path):
         from .profiling.collect.kept_chunks import complete_if_cut
 
         if complete_if_cut(path, _say_whole):
@@ -167,7 +170,7 @@ def notes(done: ImportDocument) -> list[str]:
     return [escape_controls(line) for line in lines]
 
 
-def list_advice(path: Path | str) -> list[str]:
+def list_advice(path: AnyPath | str) -> list[str]:
     """The first lines of `explain` on a recording of one profile, and which steps of a curve of
     profiles are set aside; none where nothing ran.
 

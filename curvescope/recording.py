@@ -13,6 +13,8 @@ from .profiling.recording import store
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .profiling.recording.remote_store import RemotePath
+
 
 class Recording(store.Recording):
     """A recording for reading, with its analyses.
@@ -105,8 +107,9 @@ class Recording(store.Recording):
         return _frame(rows)
 
 
-def open_recording(path: str | os.PathLike[str]) -> Recording:
-    """Open a recording in a folder; one that was cut is completed.
+def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
+    """Open a recording in a folder or at a URL, e.g. `s3://bucket/job/rank3`; one that was cut is
+    completed.
 
     Raises:
         CurvescopeError: `path` has no recording, it is unreadable, or a newer Curvescope wrote it.

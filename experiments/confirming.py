@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.arguments import default_experiments_s, device_kind
@@ -19,6 +18,7 @@ from ..profiling.measure.loop import Progress
 from ..profiling.recording.experiment_entries import record_experiment, why_not_replayed
 from ..profiling.recording.experiments import TIME, Experiment, Scope, Stage, experiments_of
 from ..profiling.recording.named_code import check_recorded_code
+from ..profiling.recording.remote_store import AnyPath, RemotePath
 from ..profiling.recording.store import Recording, RecordingWriter, open_recording
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _REASON_LENGTH = 300  # characters of an error's message in an entry
 
 
 def confirm(
-    recording: Recording | str | os.PathLike[str],
+    recording: Recording | str | os.PathLike[str] | RemotePath,
     seconds: float | None = None,
     report: Callable[[Progress], object] = lambda _: None,
     clock_s: Callable[[], float] = time.monotonic,
@@ -57,7 +57,7 @@ def confirm(
     experiments ended.
 
     Args:
-        recording: recording of a sweep, or its folder.
+        recording: recording of a sweep, or its folder or URL.
         seconds: time limit, None for 90 s, on a GPU 180 s.
         report: function that receives the progress.
         clock_s: clock of the time limit.
@@ -189,7 +189,7 @@ def _differences(recording: Recording) -> tuple[str, ...]:
         raise CurvescopeError(f"Nothing of {recording.path} can run again here. {error}") from None
 
 
-def confirm_with_bars(path: Path, seconds: float, run_its_code: bool = False) -> Recording:
+def confirm_with_bars(path: AnyPath, seconds: float, run_its_code: bool = False) -> Recording:
     """Run experiments with a progress bar; see `confirm`.
 
     After Ctrl-C, a line says what is kept.

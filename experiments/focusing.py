@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.arguments import FAST_STEP_NS
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from ..analysis.decompose.findings import Finding
     from ..analysis.diagnosis.result import Diagnosis
     from ..profiling.measure.protocol import Protocol
+    from ..profiling.recording.remote_store import AnyPath
 
 # Rounds until the next look, as a share of those so far: each look at growing data is another
 # chance to take noise for an effect, and takes up to a second.
@@ -112,7 +112,7 @@ def all_fast(rows: Sequence[StepRow]) -> bool:
     return bool(fastest) and max(fastest.values()) < FAST_STEP_NS
 
 
-def choose_rule(protocol: Protocol, path: Path, fast_s: float = math.inf) -> StoppingRule[int]:
+def choose_rule(protocol: Protocol, path: AnyPath, fast_s: float = math.inf) -> StoppingRule[int]:
     """The rule of a sweep with a protocol, with a time limit in seconds where all steps are fast.
 
     Rounds stay complete for a published protocol, whose number of rounds is fixed, and for `until`,

@@ -68,6 +68,7 @@ DOORS = {
     "analysis.memory": ["analysis.render.memory"],
     "analysis.scaling": ["analysis.render.scaling", "analysis.render.show_scaling"],
     "profiling.measure.scaling_run": ["commands.scale.measure", "scaling_rank"],
+    "profiling.measure.dask_workers": ["commands.sweep"],
 }
 
 

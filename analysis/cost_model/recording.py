@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from ...base.masking import without_secrets
 from ...base.numbers import quantity
 from ...profiling.hardware.devices import Device, get_device
 from ...profiling.recording.axis import MODES
+from ...profiling.recording.remote_store import AnyPath
 from ...profiling.recording.store import MODEL, RecordingWriter
 from .choice import Library, get_library
 from .constants import constants_for, load_fitted
@@ -101,7 +101,7 @@ def model_steps(
 
 
 def record_model(
-    path: Path,
+    path: AnyPath,
     network: str,
     operations: Operations,
     batches: Sequence[int],

@@ -1,4 +1,5 @@
-"""Find the recordings of ranks and reduce each: in this process, or in several.
+"""Find the recordings of ranks and reduce each: in this process, in several, or by workers of a
+Dask cluster.
 
 A recording that kills its process, e.g. because it does not fit the memory, is left out and named.
 """
@@ -10,18 +11,21 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from ...base.errors import CurvescopeError
+from ...base.errors import BackendMissingError, CurvescopeError
 from ...profiling.hardware.host import usable_cores
 from ...profiling.readers import Options, import_profile
 from ...profiling.readers.source import Source
 from ...profiling.readers.values import whole
 from ...profiling.recording.disturbed import all_used
 from ...profiling.recording.rank_info import META_KEY
+from ...profiling.recording.remote_store import AnyPath, RemotePath, as_path
 from ...profiling.recording.store import META_FILE, Recording, open_merged, open_recordings
 from ..decompose.kernel_times import device_work
 from .reduction import RankId, reduce_rank
@@ -54,7 +58,7 @@ class Job:
     """A recording, or a profile, of one rank."""
 
     rank_id: RankId
-    path: Path
+    path: AnyPath
     process: int | None = None  # number of its process in a trace that merges several
 
 
@@ -62,7 +66,7 @@ def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
     """Find the recordings named on the command line: the jobs by rank, and a reduction that lists
     the unreadable ones.
 
-    Arguments are folders of recordings or profiles, folders above them, or patterns.
+    Arguments are folders of recordings or profiles, folders above them, patterns, or URLs of these.
     The number of a rank is the one in its recording; else the number after `rank` in the file name,
     else the last number in the file name, else the position in the list. CurvescopeError if there
     is no recording.
@@ -73,7 +77,7 @@ def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
     if not paths:
         raise CurvescopeError(
             f"{' '.join(arguments)}: no recording found. Give the folders of the ranks, the folder "
-            "above them, or a pattern in quotes, e.g. 'job/rank*/'."
+            "above them, or a pattern in quotes, e.g. 's3://bucket/job/rank*/'."
         )
     if len(paths) == 1 and _is_profile(paths[0]) and (merged := _merge(paths[0])):
         return merged, combine([])
@@ -98,8 +102,10 @@ def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
     return [jobs[rank] for rank in sorted(jobs)], combine(bad)
 
 
-def _merge(path: Path) -> list[Job]:
+def _merge(path: AnyPath) -> list[Job]:
     """The jobs of a PyTorch trace that merges several processes; none for other profiles."""
+    if not isinstance(path, Path):
+        return []
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         try:
             target = Path(folder) / "recording"
@@ -112,29 +118,41 @@ def _merge(path: Path) -> list[Job]:
     return [Job(RankId(number, None, None), path, number) for number in numbers]
 
 
-def _expand(text: str) -> Iterator[Path]:
-    if _MAGIC.search(text) is None:
-        yield from _under(Path(text))
-    else:
+def _expand(text: str) -> Iterator[AnyPath]:
+    match = _MAGIC.search(text)
+    if match is None:
+        yield from _under(as_path(text))
+    elif "://" not in text:
         yield from (Path(path) for path in glob.glob(text.rstrip("/")))
+    else:
+        head, _, pattern = text[: match.start()].rpartition("/")
+        try:
+            yield from RemotePath(head).glob((pattern + text[match.start() :]).rstrip("/"))
+        except OSError as error:
+            raise CurvescopeError(
+                f"{text} cannot be listed ({error}). Check the URL and your credentials."
+            ) from error
 
 
-def _under(path: Path) -> Iterable[Path]:
+def _under(path: AnyPath) -> Iterable[AnyPath]:
     """The path itself if it is a recording or a profile, else the recordings in it, or else the
     profiles in it.
     """
     try:
         if (path / META_FILE).is_file() or path.is_file():
             return [path]
-        inside = list(path.iterdir())
+        inside: list[AnyPath] = list(path.iterdir())
     except OSError as error:
         raise CurvescopeError(f"{path} cannot be read ({error}).") from error
-    folders = [entry for entry in inside if (entry / META_FILE).is_file()]
+    if isinstance(path, RemotePath):
+        folders = [entry for entry in inside if not _is_profile(entry)]
+    else:
+        folders = [entry for entry in inside if (entry / META_FILE).is_file()]
     return folders or [entry for entry in inside if _is_profile(entry)]
 
 
-def _is_profile(path: Path) -> bool:
-    return path.name.endswith(_PROFILES) and path.is_file()
+def _is_profile(path: AnyPath) -> bool:
+    return path.name.endswith(_PROFILES) and (isinstance(path, RemotePath) or path.is_file())
 
 
 def _natural(text: str) -> list[tuple[bool, int, str]]:
@@ -145,10 +163,10 @@ def _natural(text: str) -> list[tuple[bool, int, str]]:
     ]
 
 
-def _identify(recording: Recording | None, path: Path, position: int) -> RankId:
+def _identify(recording: Recording | None, path: AnyPath, position: int) -> RankId:
     entry = (recording.meta.get(META_KEY) if recording is not None else None) or {}
     rank = entry.get("rank")
-    if rank is None and path.is_file():
+    if rank is None and isinstance(path, Path) and path.is_file():
         try:
             with Source(path) as source:
                 match = _RANK_IN_TRACE.search(source.text)
@@ -175,8 +193,10 @@ def _reduce(job: Job) -> Reduction:
         with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
             path = job.path
             if _is_profile(path):
+                local = path.fetch(Path(folder)) if isinstance(path, RemotePath) else path
+                options = Options(process=job.process)
                 path = Path(folder) / "recording"
-                import_profile(job.path, path, Options(process=job.process))
+                import_profile(local, path, options)
             recording = open_merged(path)
             return reduce_rank(
                 job.rank_id, all_used(recording.frame("steps")), device_work(recording)
@@ -186,24 +206,61 @@ def _reduce(job: Job) -> Reduction:
 
 
 class Reducer:
-    """Reduces recordings."""
+    """Reduces recordings; a context manager that ends the workers it started."""
 
-    def __init__(self, ranks: int, workers: int | None = None) -> None:
-        """Create a reducer of so many ranks.
+    def __init__(
+        self, ranks: int, scheduler: str | None = None, workers: int | None = None
+    ) -> None:
+        """Create a reducer of so many ranks, with a Dask scheduler (`tcp://host:8786`) or workers
+        of this machine.
 
         By default as many workers as cores and ranks justify; 1 is this process.
+        BackendMissingError: a scheduler without Dask.
         """
         # Reductions at index k combine `_TOGETHER` to the k chunks each.
         self._finished: list[list[Reduction]] = []
+        self._scheduler, self._stack = scheduler, ExitStack()
+        self._client: Any = None
         cores = usable_cores()
         self._workers = workers or max(1, min(cores, ranks // _RANKS_PER_WORKER))
         if os.name != "posix":  # no pairs of sockets that a process could inherit
             self._workers = 1
+        if scheduler is not None:
+            try:
+                import distributed  # noqa: F401 - only whether it is installed
+            except ImportError:
+                raise BackendMissingError(
+                    "--scheduler needs Dask: pip install 'curvescope[cluster]'."
+                ) from None
 
     @property
     def description(self) -> str:
         """Where the recordings are reduced, for the user."""
+        if self._scheduler is not None:
+            return f"on {self._scheduler}"
         return "in this process" if self._workers == 1 else f"with {self._workers} workers"
+
+    def __enter__(self) -> Reducer:
+        if self._scheduler is not None:
+            self._client = self._stack.enter_context(self._connect())
+        return self
+
+    def _connect(self) -> Any:
+        from distributed import Client
+
+        try:
+            return Client(self._scheduler, timeout=10)
+        except (
+            OSError,
+            TypeError,
+            ValueError,
+        ) as error:  # a tls:// address without keys is a TypeError
+            raise CurvescopeError(
+                f"{self._scheduler}: no Dask scheduler answers there ({error})."
+            ) from error
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def reduce(
         self, jobs: Sequence[Job], report: Callable[[int], None] = lambda _: None
@@ -234,12 +291,14 @@ class Reducer:
             self._take(together, level + 1)
 
     def _chunks(self, jobs: Sequence[Job]) -> Iterator[tuple[Sequence[Job], Reduction]]:
-        if self._workers == 1:
+        if self._client is None and self._workers == 1:
             for job in jobs:
                 yield [job], reduce_jobs([job])
             return
-        size = max(1, min(_MOST_PER_TASK, len(jobs) // (self._workers * _TASKS_PER_WORKER)))
-        yield from self._in_processes([jobs[i : i + size] for i in range(0, len(jobs), size)])
+        workers = self._workers if self._client is None else max(1, len(self._client.nthreads()))
+        size = max(1, min(_MOST_PER_TASK, len(jobs) // (workers * _TASKS_PER_WORKER)))
+        chunks = [jobs[i : i + size] for i in range(0, len(jobs), size)]
+        yield from self._in_processes(chunks) if self._client is None else self._on_cluster(chunks)
 
     def _in_processes(
         self, chunks: Sequence[Sequence[Job]]
@@ -262,3 +321,27 @@ class Reducer:
                 retried += [[job] for job in chunk]
         if retried:
             yield from self._in_processes(retried)
+
+    def _on_cluster(
+        self, chunks: Iterable[Sequence[Job]]
+    ) -> Iterator[tuple[Sequence[Job], Reduction]]:
+        from distributed import KilledWorker, as_completed
+
+        waiting = {self._client.submit(reduce_jobs, chunk, pure=False): chunk for chunk in chunks}
+        completed = as_completed(list(waiting))
+        for future in completed:
+            chunk = waiting.pop(future)
+            try:
+                yield chunk, future.result()
+            except KilledWorker:
+                if len(chunk) == 1:
+                    reason = (
+                        "every worker that read it was killed, e.g. because it does not fit the "
+                        "memory"
+                    )
+                    yield chunk, unreadable(str(chunk[0].path), reason)
+                    continue
+                for job in chunk:  # one of them killed the workers: retry each alone
+                    single = self._client.submit(reduce_jobs, [job], pure=False)
+                    waiting[single] = [job]
+                    completed.add(single)

@@ -75,7 +75,7 @@ class SuggestedChange:
 class AdviceDocument:
     """What one profile, or one batch size, suggests: `explain` without a curve."""
 
-    recording: str  # folder of the recording
+    recording: str  # folder or URL of the recording
     headline: str  # how long a step takes, and where that goes, in a sentence
     unit: str  # what the times are of: step, or recording where no step is known
     batch: int | None  # samples in a step; null if unknown

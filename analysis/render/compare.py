@@ -281,7 +281,7 @@ def notes(comparison: Comparison) -> list[str]:
 class ComparedRecording:
     """One recording of a comparison."""
 
-    name: str  # folder
+    name: str  # folder or URL
     device: str | None  # name of its device; null if unknown
     # whether all its steps were profiled, so that times include the profiler's cost
     profiled_steps_only: bool

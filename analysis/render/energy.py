@@ -60,7 +60,7 @@ class EnergyFinding:
 class EnergyDocument:
     """The curve of energy of a recording: `diagnose` and `explain` with `--of energy`."""
 
-    recording: str  # folder of the recording
+    recording: str  # folder or URL of the recording
     complete: bool  # whether everything that was asked for is recorded
     lost: Mapping[str, Any] | None  # what the recording lost, by name
     source: Mapping[str, Any]  # what measured the energy, and of what

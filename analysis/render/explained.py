@@ -148,7 +148,7 @@ class ShownAnswer:
 class ExplainDocument:
     """A recording, explained: `diagnose`, `explain` and `confirm`."""
 
-    recording: str  # folder of the recording
+    recording: str  # folder or URL of the recording
     headline: str  # what the curve shows, in a sentence
     # what changes of complete steps save, by batch size: what to do, how, and what it costs
     remedies: RemedyTable

@@ -45,7 +45,7 @@ class TimedSeries:
 class TimesDocument:
     """The curves of a table of times: `explain` of one."""
 
-    recording: str  # folder of the recording, or the table
+    recording: str  # folder or URL of the recording, or the table
     axis: str  # what a size counts, e.g. batch or tokens
     series: Sequence[TimedSeries]  # the curves
 

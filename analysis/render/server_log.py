@@ -61,7 +61,7 @@ class LogBend:
 class ServerLogDocument:
     """The log of an inference server, explained: `explain` of such a log."""
 
-    recording: str  # folder of the recording, or the log
+    recording: str  # folder or URL of the recording, or the log
     headline: str  # what the curve shows, in a sentence
     verdict: str  # suggested: a log is no experiment
     server: Mapping[str, Any]  # what the log says of its server, as in `recording.json`

@@ -44,6 +44,7 @@ from ..base.programs import find_program
 from ..base.torch_runtime import pick_device
 from ..parsers import group, refuse_given
 from ..profiling.measure.protocol import parse_batches
+from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,13 +65,13 @@ _DEFAULT_OVER = 0.02  # growth that decides how long to measure, where none fail
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "base",
-        type=Path,
+        type=as_path,
         nargs="?",
-        help="folder of the reference recording, or a profile",
+        help="folder or URL of the reference recording, or a profile",
     )
     parser.add_argument(
         "others",
-        type=Path,
+        type=as_path,
         nargs="*",
         metavar="other",
         help="recordings or profiles to compare with it",
@@ -110,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measured.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=as_path,
         metavar="DIR",
         help="folder to create (default: runs/DATE_versions)",
     )
@@ -228,7 +229,7 @@ def _steps(recordings: list[Recording]) -> list[pd.DataFrame]:
     return [recording.frame("steps") for recording in recordings]
 
 
-def _list_recordings(args: argparse.Namespace) -> list[Path]:
+def _list_recordings(args: argparse.Namespace) -> list[AnyPath]:
     if args.base is None or not args.others:
         raise CurvescopeError(
             "Name two recordings or more, or versions to measure: --measure base=main head=. "
@@ -238,7 +239,7 @@ def _list_recordings(args: argparse.Namespace) -> list[Path]:
     return [args.base, *args.others]
 
 
-def _measure_versions(args: argparse.Namespace, over: float | None) -> list[tuple[str, Path]]:
+def _measure_versions(args: argparse.Namespace, over: float | None) -> list[tuple[str, AnyPath]]:
     """Measure the versions; returns their names and recordings."""
     with TemporaryDirectory(prefix="curvescope-") as compiled:
         versions = _in_frameworks(args, Path(compiled)) if args.framework else _versions(args)
@@ -247,7 +248,7 @@ def _measure_versions(args: argparse.Namespace, over: float | None) -> list[tupl
 
 def _visit_versions(
     args: argparse.Namespace, versions: Sequence[Version], over: float | None
-) -> list[tuple[str, Path]]:
+) -> list[tuple[str, AnyPath]]:
     """Visit the versions in turn; returns their names and recordings."""
     from ..analysis.compare import decided
     from ..analysis.render.live import LiveProgress

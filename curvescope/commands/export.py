@@ -14,6 +14,7 @@ from pathlib import Path
 from .. import options
 from ..base.counted import counted
 from ..base.errors import CurvescopeError
+from ..profiling.recording.remote_store import as_path
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "recording", help=options.RECORDING_OR_PROFILE)
     parser.add_argument(
         "others",
-        type=Path,
+        type=as_path,
         nargs="*",
         metavar="other",
         help="further recordings in the same trace, e.g. other ranks",

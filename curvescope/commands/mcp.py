@@ -2,7 +2,7 @@
 
 Its tools list recordings and give the verdict, the breakdown, a comparison or the roofline of them,
 and change nothing. With --allow-experiments a tool runs experiments on this machine and adds them
-to the recording. It reads the folder that it is started in, the folders named here, and
+to the recording. It reads the folder that it is started in, the folders and URLs named here, and
 nothing else; `pip install 'curvescope[mcp]'` gets what it needs. Start it as `curvescope mcp`:
 `python -m` runs Python files of the folder.
 """
@@ -15,7 +15,7 @@ import sys
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "roots", nargs="*", metavar="ROOT", help="another folder that agents may read"
+        "roots", nargs="*", metavar="ROOT", help="another folder, or a URL, that agents may read"
     )
     parser.add_argument(
         "--allow-experiments",

@@ -30,6 +30,7 @@ from ..base.escaping import escape_controls
 
 if TYPE_CHECKING:
     from ..profiling.readers import Options
+    from ..profiling.recording.remote_store import AnyPath
     from ..profiling.recording.store import Recording
 
 
@@ -97,7 +98,9 @@ def _say(recording: Recording, lines: Sequence[str]) -> None:
         print_prose(f"curvescope: {line}", stderr=True)
 
 
-def _record_with(args: argparse.Namespace, command: list[str], path: Path, options: Options) -> int:
+def _record_with(
+    args: argparse.Namespace, command: list[str], path: AnyPath, options: Options
+) -> int:
     from ..profile_files import describe_imported, notes
     from ..profiling.collect.nvidia_tools import Request, record_with
     from ..profiling.recording.store import open_recording

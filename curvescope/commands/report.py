@@ -7,15 +7,16 @@ from pathlib import Path
 
 from ..base.errors import CurvescopeError
 from ..base.numbers import quantity
+from ..profiling.recording.remote_store import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recordings",
-        type=Path,
+        type=as_path,
         nargs="+",
         metavar="recording",
-        help="folders of recordings, or of sweeps",
+        help="folders or URLs of recordings, or of sweeps",
     )
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("report.html"), help="file (default: report.html)"

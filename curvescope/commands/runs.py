@@ -14,6 +14,7 @@ from rich.text import Text
 from .. import options
 from ..analysis.render import terminal
 from ..analysis.render.tables import table
+from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
     from ..profiling.recording.store import Recording, Unreadable
@@ -26,7 +27,7 @@ _UNLOCKED_S = 5.0  # in which the writer of a new recording may not have locked 
 class ListedRecording:
     """One recording of a folder."""
 
-    path: str  # folder
+    path: str  # folder or URL
     status: str  # complete, or why not; unreadable if its `recording.json` cannot be read
     created_utc: str | None  # when it was made
     network: str | None  # name of the network or step
@@ -38,14 +39,16 @@ class ListedRecording:
 
 @dataclass(frozen=True)
 class RunsDocument:
-    """The recordings of a folder: `runs`."""
+    """The recordings of a folder or store: `runs`."""
 
     recordings: Sequence[ListedRecording]  # oldest first
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "root", nargs="?", type=Path, default=Path("runs"), help="folder to look in (default: runs)"
+    location = parser.add_mutually_exclusive_group()
+    location.add_argument("root", nargs="?", type=as_path, help="folder to look in (default: runs)")
+    location.add_argument(
+        "--store", type=as_path, metavar="URL", help="URL of a shared store, e.g. s3://bucket/team"
     )
     options.add(parser, "--json")
 
@@ -53,14 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..profiling.recording.store import Status, has_chunks, list_recordings
 
-    rows = [_row(run) for run in list_recordings(args.root)]
+    root = args.store or args.root or as_path("runs")
+    rows = [_row(run) for run in list_recordings(root)]
     if args.json:
         from ..analysis.render.documents import print_document
 
         print_document(RunsDocument([ListedRecording(**row) for row in rows]))
         return 0
     if not rows:
-        print(f"No recordings in {args.root}. `curvescope diagnose alexnet` makes one.")
+        print(f"No recordings in {root}. `curvescope diagnose alexnet` makes one.")
         return 0
 
     columns = ("recording", "network", "device", "batches", "experiments", "status")
@@ -82,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         if row["unreadable"] is not None:
             terminal.print_below(console, Text(f"Unreadable: {row['unreadable']}", "yellow"))
     for row in rows:
-        if has_chunks(Path(row["path"])) and row["status"] == Status.INTERRUPTED:
+        if has_chunks(as_path(row["path"])) and row["status"] == Status.INTERRUPTED:
             cut = f"Cut: {row['path']}. `curvescope explain {row['path']}` completes it."
             terminal.print_below(console, Text(cut, "yellow"))
     return 0
@@ -113,7 +117,7 @@ def _status(recording: Recording) -> str:
     from ..profiling.recording.store import META_FILE, Status
 
     status, path = str(recording.meta["status"]), recording.path
-    if status != Status.RECORDING:
+    if status != Status.RECORDING or not isinstance(path, Path):
         return status
     try:
         age_s = time.time() - (path / META_FILE).stat().st_mtime

@@ -29,6 +29,7 @@ from ..profiling.hardware.precisions import STEP_PRECISIONS
 from ..profiling.measure.axes import Axes
 from ..profiling.measure.protocol import parse_batches
 from ..profiling.recording.axis import BATCH, MODES, Axis
+from ..profiling.recording.remote_store import as_path
 from ..profiling.workload.networks import get_network, names
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ..profiling.measure.workers import Workers
     from ..profiling.recording.store import Recording
 
+LOCAL = "local"  # instead of the address of a scheduler
 _CHOICES = {"no": (False,), "yes": (True,), "both": (False, True)}
 
 
@@ -83,16 +85,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_protocol(parser)
     options.add(parser, "--lock-clocks")
     where.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="local, for one worker per GPU of this machine, which measure one recording each; or "
+        "the address of a "
+        "Dask scheduler, e.g. tls://host:8786, for its workers",
+    )
+    where.add_argument(
         "--workers",
         type=int,
         metavar="N",
-        help="number of workers, which measure one recording each at the same time: on as many "
-        "GPUs, or on a CPU that they share",
+        help="number of workers for --scheduler local on a CPU; they share it",
     )
-    options.add(parser, "--output", help="folder to create (default: runs/DATE_sweep)")
+    options.add(parser, "--output", help="folder or URL to create (default: runs/DATE_sweep)")
     parser.add_argument(
         "--resume",
-        type=Path,
+        type=as_path,
         metavar="DIR",
         help="folder of a sweep to resume: measures missing batch sizes",
     )
@@ -102,30 +110,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.program and args.workers is not None:
-        raise CurvescopeError("--workers is for networks and steps: a program runs alone.")
+    if args.program and args.scheduler is not None:
+        raise CurvescopeError(
+            "--scheduler is for networks and steps: a program runs on this machine."
+        )
     if args.resume and (args.network or args.step or args.program):
         raise CurvescopeError("--resume continues the existing plan: omit the network and --step.")
-    if args.workers is None:
+    if args.scheduler is None:
+        if args.workers is not None:
+            raise CurvescopeError("--workers needs --scheduler local.")
         return _sweep_by_plan(args, None)
     if args.lock_clocks is not None:
-        raise CurvescopeError("--lock-clocks is for one GPU: omit it with --workers.")
+        raise CurvescopeError(
+            "--lock-clocks is for a GPU of this machine: omit it with --scheduler."
+        )
     with _workers(args) as workers:
         return _sweep_by_plan(args, workers)
 
 
 def _workers(args: argparse.Namespace) -> Workers:
-    from ..profiling.measure.workers import Workers, visible_gpus
+    from ..profiling.measure.workers import LocalWorkers, visible_gpus
 
-    on_cpu = pick_device(args.device) == "cpu"
-    gpus = [] if on_cpu else visible_gpus()
-    most = usable_cores() if on_cpu else len(gpus)
-    if not 1 <= args.workers <= most:
-        where = "share the cores of this CPU" if on_cpu else "have a GPU each"
-        raise CurvescopeError(f"--workers {args.workers}: workers {where}, so 1 to {most}.")
-    if on_cpu:
-        return Workers(args.workers, threads=most // args.workers)
-    return Workers(None, gpus[: args.workers])
+    if args.scheduler != LOCAL:
+        from ..profiling.measure.dask_workers import DaskWorkers
+
+        if args.workers is not None:
+            raise CurvescopeError(
+                "--workers needs --scheduler local; a running scheduler has its own workers."
+            )
+        return DaskWorkers(args.scheduler)
+    if pick_device(args.device) != "cpu":
+        if args.workers is not None:
+            raise CurvescopeError(
+                "--workers is for a CPU: GPUs have one worker each (CUDA_VISIBLE_DEVICES)."
+            )
+        return LocalWorkers(None, visible_gpus())
+    cores = usable_cores()
+    if args.workers is None or not 1 <= args.workers <= cores:
+        raise CurvescopeError(
+            "--scheduler local on a CPU: give the number of workers that share its cores, "
+            f"--workers 1 to {cores}."
+        )
+    return LocalWorkers(args.workers, threads=cores // args.workers)
 
 
 def _sweep_by_plan(args: argparse.Namespace, workers: Workers | None) -> int:

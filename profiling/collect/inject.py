@@ -20,6 +20,7 @@ from ..hardware.host import describe_environment
 from ..native import library_path, load, record_start, record_stop
 from ..readers import Options
 from ..recording.rank_info import describe_rank
+from ..recording.remote_store import AnyPath, RemotePath, as_path
 from ..recording.store import Recording, Status, new_recording_path, open_recording
 from .command import endings_held, require_program, run_command
 from .cupti_turns import find_loaded_collector, profiles_now, take_turns
@@ -45,7 +46,7 @@ class Recorded(NamedTuple):
 
 def record_command(
     command: Sequence[str],
-    path: Path,
+    path: AnyPath,
     options: Options | None = None,
 ) -> Recorded:
     """Run and record the command with the collector; whatever ends it, what was recorded is kept.
@@ -106,7 +107,7 @@ def with_startup(command: Sequence[str]) -> list[str]:
 
 @contextmanager
 def record(
-    path: str | os.PathLike[str] | None = None,
+    path: str | os.PathLike[str] | RemotePath | None = None,
     *,
     batch: int | None = None,
     range_pattern: str | None = None,
@@ -121,7 +122,7 @@ def record(
     program under `curvescope record` instead.
 
     Args:
-        path: folder of the recording to create; default: a dated folder in `runs/`.
+        path: folder or URL of the recording to create; default: a dated folder in `runs/`.
         batch: samples per step; default: read from names of ranges.
         range_pattern: regular expression for names of ranges, with groups named layer, phase, step,
             op or batch; default: known conventions.
@@ -143,7 +144,7 @@ def record(
     options.names  # noqa: B018 - refuses a wrong pattern before any work
     if path is None:
         path = new_recording_path("record")
-    folder = Path(path)
+    folder = path if isinstance(path, RemotePath) else as_path(path)
     chunks = begin(folder, _meta(), options)
     with share_memory(chunks.folder):
         recording = Recording(folder, {})

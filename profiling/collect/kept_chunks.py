@@ -27,12 +27,14 @@ from ..readers import Options
 from ..recording.atomic_files import StorageError, locked_folder, storage_error
 from ..recording.inside import Folder, check_unlinked, is_own_file, opened
 from ..recording.lost import Severity, describe_lost
+from ..recording.remote_store import AnyPath, RemotePath
 from ..recording.store import (
     CHUNKS,
     Recording,
     RecordingWriter,
     Status,
     has_chunks,
+    new_recording_path,
     open_recording,
 )
 from .merge import merge_chunks
@@ -76,6 +78,8 @@ class Chunks:
     folder: Path
     writer: RecordingWriter
     options: Options
+    # for a remote store: of the local recording that has the folder
+    local: RecordingWriter | None = None
 
     def merge(self, ended_by: str | None = None, **how: Any) -> None:
         """Write the recording, finish it, and delete the chunk files; `how` is for `merge_chunks`.
@@ -96,10 +100,11 @@ class Chunks:
                 merge_chunks(self.folder, self.writer, self.options, **how)
             self.writer.finish(Status.INTERRUPTED if ended_by else None)
         except BaseException as error:
-            # On a full disk it stays as it is, and where what was read fits no entry of it.
-            with suppress(CurvescopeError):
-                self.writer.check()
-                self.writer.finish(Status.INTERRUPTED)
+            for writer in filter(None, (self.writer, self.local)):
+                # On a full disk it stays as it is, and where what was read fits no entry of it.
+                with suppress(CurvescopeError):
+                    writer.check()
+                    writer.finish(Status.INTERRUPTED)
             if not isinstance(error, Exception):
                 print(f"curvescope: {kept}.", file=sys.stderr)
                 raise
@@ -140,25 +145,34 @@ class Chunks:
 
     def note(self, **facts: Any) -> None:
         """Write facts that a recovery needs too, as far as there is room on the disk."""
-        with suppress(CurvescopeError):
-            self.writer.update(**facts)
+        for writer in filter(None, (self.writer, self.local)):
+            with suppress(CurvescopeError):
+                writer.update(**facts)
 
     def discard(self) -> None:
-        """Delete the chunk folder, as a whole or not at all."""
-        merged = f".{self.folder.name}.merged"
-        with suppress(*_UNCHANGED), opened(self.folder.parent) as around:
-            around.rename(self.folder.name, merged)
+        """Delete the chunk folder, as a whole or not at all; with the local recording of a remote
+        store.
+        """
+        folder = self.folder if self.local is None else self.folder.parent
+        merged = f".{folder.name}.merged"
+        with suppress(*_UNCHANGED), opened(folder.parent) as around:
+            around.rename(folder.name, merged)
             around.remove_tree(merged)
 
 
-def begin(path: Path, meta: dict[str, Any], options: Options | None = None) -> Chunks:
-    """Create a recording with a folder for chunk files.
+def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -> Chunks:
+    """Create a recording with a folder for chunk files; of a remote store, the folder is in a local
+    recording.
 
     CurvescopeError: the recording's folder is taken or not writable.
     """
     options = options or Options()
-    writer = RecordingWriter(path, meta)
-    folder = path.resolve() / CHUNKS  # the program may change its working folder
+    writer, local = RecordingWriter(path, meta), None
+    home = path
+    if isinstance(home, RemotePath):
+        home = new_recording_path(home.name).resolve()
+        local = RecordingWriter(home, meta)
+    folder = home.resolve() / CHUNKS  # the program may change its working folder
     try:
         options_given = {"batch": options.batch, "range_pattern": options.range_pattern}
         with opened(folder.parent, folder.name, make=True) as made:
@@ -167,7 +181,7 @@ def begin(path: Path, meta: dict[str, Any], options: Options | None = None) -> C
     except OSError as error:
         writer.finish(Status.INTERRUPTED)
         raise storage_error(folder, error) from error
-    return Chunks(folder, writer, options)
+    return Chunks(folder, writer, options, local)
 
 
 def _hold_room(folder: Folder) -> None:

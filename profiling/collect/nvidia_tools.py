@@ -15,6 +15,7 @@ from ...base.programs import find_program
 from ..hardware.host import describe_environment
 from ..readers import ImportDocument, Options, import_profile, metrics
 from ..readers.nsight_reports import read_output
+from ..recording.remote_store import AnyPath
 from .command import require_program, run_command
 
 # Output of the tools if only administrators may read performance counters.
@@ -135,7 +136,7 @@ def find_tool(name: str) -> str:
 def record_with(
     name: str,
     command: Sequence[str],
-    path: Path,
+    path: AnyPath,
     options: Options | None = None,
     request: Request | None = None,
 ) -> tuple[int, ImportDocument]:

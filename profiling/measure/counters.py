@@ -25,6 +25,7 @@ from ..attribution.counted_kernels import GEOMETRY, align, has_geometry, launch_
 from ..collect.nvidia_tools import NCU_CONDITIONS, Request, find_tool, record_with
 from ..hardware.cuda_driver import count_gpus
 from ..recording.named_code import check_recorded_code
+from ..recording.remote_store import AnyPath
 from ..recording.schema import KERNELS
 from ..recording.store import Recording, RecordingWriter, open_recording
 from . import counted_step
@@ -104,7 +105,7 @@ def check_countable(recording: Recording, run_its_code: bool = False) -> None:
 
 
 def count_kernels(
-    path: Path,
+    path: AnyPath,
     batches: Sequence[int] | None = None,
     report: Callable[[str], object] = lambda _: None,
     tool: str | None = None,

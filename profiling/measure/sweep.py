@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
 from ..recording.hidden_commands import hide_commands
 from ..recording.named_code import describe_code, signature_entry
+from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
 from ..workload.own_step import MakeStep, OwnStep
 from .affordable import ROUNDS, Affordable
@@ -37,7 +37,7 @@ def run_sweep(
     site: SweptSite,
     batches: Sequence[int],
     protocol: Protocol,
-    path: Path,
+    path: AnyPath,
     report: Callable[[Progress], None] = lambda _: None,
     rule: StoppingRule[int] | None = None,
     clock_s: Callable[[], float] = time.monotonic,
@@ -96,7 +96,7 @@ def sweep_callable(
     make_step: MakeStep,
     batches: Sequence[int],
     protocol: Protocol,
-    path: Path,
+    path: AnyPath,
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> None:
     """Time and record the steps of a function; nothing is profiled, and errors of the step are

@@ -1,5 +1,5 @@
-"""A sweep over several networks and configurations, each visit in its own process, of this one or
-of workers side by side.
+"""A sweep over several networks and configurations, each visit in its own process, here or on the
+workers of a cluster.
 
 The plan is stored beside the recordings, so an interrupted sweep can be resumed. All visits of a
 recording run on one kind of machine, because batch sizes are compared with each other.
@@ -19,6 +19,7 @@ from ...base.errors import CurvescopeError
 from ..hardware.register import registered
 from ..recording.inside import check_unlinked
 from ..recording.plan_file import PlanFile
+from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, RecordingWriter, open_recording
 from .configuration import Configuration
 from .loop import Progress, VisitWriter
@@ -50,7 +51,7 @@ class SweepPlan:
 PLAN_FILE = PlanFile("sweep.json", "sweep", "sweep", 1, SweepPlan)
 
 
-def sweep_recordings(folder: Path) -> list[Path]:
+def sweep_recordings(folder: AnyPath) -> list[AnyPath]:
     """Folders of the recordings of a sweep that exist, in the plan's order."""
     paths = [
         folder / configuration.label for configuration in PLAN_FILE.read(folder).configurations
@@ -58,7 +59,7 @@ def sweep_recordings(folder: Path) -> list[Path]:
     return [path for path in paths if (path / META_FILE).is_file()]
 
 
-def recordings_in(paths: Iterable[Path]) -> list[Path]:
+def recordings_in(paths: Iterable[AnyPath]) -> list[AnyPath]:
     """Folders of recordings: each path itself, or the recordings of the sweep in it."""
     return [
         recording
@@ -68,7 +69,7 @@ def recordings_in(paths: Iterable[Path]) -> list[Path]:
 
 
 def run_plan(
-    folder: Path,
+    folder: AnyPath,
     plan: SweepPlan,
     report: Report = lambda _, __: None,
     precise: Precise = lambda _: False,
@@ -94,8 +95,10 @@ def run_plan(
             try:
                 configuration = waiting.get_nowait()
             except QueueEmpty:
+                measurer.done()
                 return
-            check_unlinked(folder, configuration.label)
+            if isinstance(folder, Path):
+                check_unlinked(folder, configuration.label)
             path = folder / configuration.label
             if why := _run_configuration(path, configuration, plan, measurer, report, precise):
                 failed.append((configuration, why))
@@ -120,7 +123,7 @@ def run_plan(
 
 
 def _run_configuration(
-    path: Path,
+    path: AnyPath,
     configuration: Configuration,
     plan: SweepPlan,
     measurer: Measurer,
@@ -176,7 +179,7 @@ def _run_configuration(
 
 
 def _run_program(
-    path: Path, configuration: Configuration, plan: SweepPlan, report: Report, precise: Precise
+    path: AnyPath, configuration: Configuration, plan: SweepPlan, report: Report, precise: Precise
 ) -> str | None:
     """Measure a program, whose runs are processes of their own; an interrupted recording of it is
     not resumed.
@@ -200,7 +203,7 @@ def _run_program(
     return None
 
 
-def _check_device(path: Path, meta: Mapping[str, Any], machine: Machine) -> None:
+def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> None:
     """Refuse to resume a recording on another kind of device, or with another lock of its clock."""
     locked = "locked_sm_clock_hz"
     there, here = {locked: meta.get(locked)}, {locked: machine.locked_sm_clock_hz}

@@ -1,8 +1,9 @@
 """A process that measures for a worker: each worker has one, which runs every visit in a process of
 its own.
 
-It has the variables of the worker's environment. The server and its worker share a pair of sockets,
-so nobody else can reach it; it ends with its worker, and its processes with it.
+A worker of a Dask cluster must not start processes that start others, and its libraries are already
+loaded. The server and its worker share a pair of sockets, so nobody else can reach it; it ends with
+its worker, and its processes with it.
 """
 
 from __future__ import annotations
@@ -54,6 +55,34 @@ class Server:
         """End it and the running process; a call in another thread raises ServerEnded."""
         self.process.kill()  # it notices the end of its worker by itself, but not at once
         self.process.wait()
+
+
+_server: Server | None = None
+_starting = threading.Lock()
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """On a worker of Dask: call a method of the server's `LocalMeasurer`; a new server follows one
+    that ended.
+    """
+    global _server
+    with _starting:
+        if _server is None:
+            _server = Server()
+        server = _server
+    try:
+        return server.call(name, *arguments)
+    except ServerEnded:
+        with _starting:
+            _server = None
+        raise
+
+
+def end() -> None:
+    """On a worker of Dask: end its server and the running process."""
+    with _starting:
+        if _server is not None:
+            _server.end()
 
 
 def serve_file(file: str) -> None:

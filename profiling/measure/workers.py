@@ -1,6 +1,8 @@
-"""Workers that measure for a sweep side by side on this machine: one per GPU, or several on a CPU.
+"""Workers that measure for a sweep side by side: of this machine, one per GPU or several on a CPU,
+or of a cluster.
 
-They are processes on a pair of sockets: nothing listens, and no other user can reach them.
+Workers of this machine are processes on a pair of sockets: nothing listens, and no other user can
+reach them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,27 @@ ATTEMPTS = 3  # visits that end this many workers are given up
 
 
 class Workers:
-    """A context manager that starts workers, and ends them."""
+    """Workers of one place; a context manager that ends what it started."""
+
+    def __enter__(self) -> Workers:
+        raise NotImplementedError
+
+    def __exit__(self, *_: object) -> None:
+        raise NotImplementedError
+
+    def pick_device(self, name: str | None) -> str:
+        """Find a device by name on one of the workers; see `torch_runtime.pick_device`."""
+        raise NotImplementedError
+
+    def measurers(self, device: str, most: int) -> Sequence[Measurer]:
+        """Use at most that many workers; an error if their kinds differ, they share a GPU, or
+        cannot measure.
+        """
+        raise NotImplementedError
+
+
+class LocalWorkers(Workers):
+    """Workers of this machine; a context manager that ends them."""
 
     def __init__(
         self,
@@ -40,10 +62,10 @@ class Workers:
         on_gpus: list[Mapping[str, str]] = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus]
         self._variables = on_gpus or [limits] * (workers or 1)
         self._start = start
-        self.workers: list[Worker] = []
+        self.workers: list[LocalWorker] = []
 
-    def __enter__(self) -> Workers:
-        self.workers = [Worker(each, self._start) for each in self._variables]
+    def __enter__(self) -> LocalWorkers:
+        self.workers = [LocalWorker(each, self._start) for each in self._variables]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -51,16 +73,14 @@ class Workers:
             worker.end()
 
     def pick_device(self, name: str | None) -> str:
-        """Find a device by name on one of the workers; see `torch_runtime.pick_device`."""
+        """Find a device by name on one of the workers; see `Workers`."""
         device = self.workers[0].pick(name)
         if isinstance(device, Empty):
             raise CurvescopeError(f"The workers cannot measure on {name}: {device.detail}")
         return device
 
-    def measurers(self, device: str, most: int) -> list[Worker]:
-        """Use at most that many workers; an error if their kinds differ, they share a GPU, or
-        cannot measure.
-        """
+    def measurers(self, device: str, most: int) -> list[LocalWorker]:
+        """Use at most that many workers; see `Workers`."""
         with ThreadPoolExecutor(len(self.workers)) as pool:  # each loads torch first
             described = list(pool.map(lambda worker: worker.describe(device), self.workers))
         machines = []
@@ -72,7 +92,7 @@ class Workers:
         return self.workers[:most]
 
 
-class Worker(Measurer):
+class LocalWorker(Measurer):
     """Measures in a server of this machine; if that ends, in another."""
 
     def __init__(
@@ -103,8 +123,14 @@ class Worker(Measurer):
                 return self.server.call(name, *arguments)
             except ServerEnded:
                 self.server = self._start(self._variables)
-        why = f"{ATTEMPTS} workers that ran it ended, e.g. because it does not fit the memory"
-        return Empty(KILLED, why)
+        return abandon_visit()
+
+
+def abandon_visit() -> Empty:
+    """The outcome of a visit that ended every worker that ran it."""
+    return Empty(
+        KILLED, f"{ATTEMPTS} workers that ran it ended, e.g. because it does not fit the memory"
+    )
 
 
 def check_same_kind(machines: Sequence[Machine], device: str) -> None:
@@ -118,7 +144,8 @@ def check_same_kind(machines: Sequence[Machine], device: str) -> None:
         )
     if device != "cpu" and len({machine.identity for machine in machines}) < len(machines):
         raise CurvescopeError(
-            "Several workers share one GPU: name each GPU once in CUDA_VISIBLE_DEVICES."
+            "Several workers share one GPU: start each with its own CUDA_VISIBLE_DEVICES, e.g. "
+            "`CUDA_VISIBLE_DEVICES=1 dask worker tls://host:8786 --nthreads 1`."
         )
 
 

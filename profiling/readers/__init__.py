@@ -25,6 +25,7 @@ from ...base import plugins
 from ...base.errors import CurvescopeError
 from ..attribution.profile import Options as Options
 from ..recording.inside import remove_on_failure
+from ..recording.remote_store import AnyPath
 from ..recording.schema import TABLES
 from ..recording.store import KERNEL, STEP, RecordingWriter, new_recording_path, open_recording
 from .source import Source
@@ -64,7 +65,7 @@ READERS = (
 class ImportDocument:
     """A finished import: what `import_profile` returns, and `curvescope import --json` prints."""
 
-    path: str  # folder of the recording
+    path: str  # folder or URL of the recording
     format: str  # name of the file's format
     rows: dict[str, int]  # rows by table
     lost: dict[str, dict[str, Any]]  # count, severity and sentence by name
@@ -79,7 +80,7 @@ class ImportDocument:
 
 def import_profile(
     source: Path,
-    target: Path | None = None,
+    target: AnyPath | None = None,
     options: Options | None = None,
     meta: Mapping[str, Any] | None = None,
 ) -> ImportDocument:
@@ -116,7 +117,7 @@ def _reason(error: Exception) -> str:
     return f"it holds values that fit no column ({str(error)[:200]}); record it again."
 
 
-def describe_import(path: Path) -> ImportDocument:
+def describe_import(path: AnyPath) -> ImportDocument:
     """Describe a finished import."""
     recording = open_recording(path)
     meta = recording.meta

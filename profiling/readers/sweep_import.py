@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from ...base.errors import CurvescopeError
 from ..recording.inside import remove_on_failure
+from ..recording.remote_store import AnyPath
 from ..recording.schema import OPERATORS, PEAKS, TABLES, conform
 from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
 from . import ImportDocument, Options, describe_import, import_profile, serving_results
@@ -37,7 +38,7 @@ def are_results(paths: Sequence[Path]) -> bool:
     return True
 
 
-def import_results(paths: Sequence[Path], target: Path | None = None) -> ImportDocument:
+def import_results(paths: Sequence[Path], target: AnyPath | None = None) -> ImportDocument:
     """One table of several results; CurvescopeError if one cannot be read, or none has a point."""
     points: list[serving_results.Point] = []
     for path in paths:
@@ -59,7 +60,7 @@ def import_results(paths: Sequence[Path], target: Path | None = None) -> ImportD
 
 def import_sweep(
     sources: Sequence[Path],
-    target: Path | None = None,
+    target: AnyPath | None = None,
     batches: Sequence[int] = (),
     options: Options | None = None,
 ) -> ImportDocument:

@@ -1,1 +1,1 @@
-"""The recording format: its schema, store and export."""
+"""The recording format: its schema, store, export and remote stores."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import time
 import uuid
@@ -13,6 +14,7 @@ from typing import BinaryIO
 
 from ...base.errors import CurvescopeError
 from .inside import Folder, opened
+from .remote_store import AnyPath, RemotePath
 
 _CLAIM = ".claim"
 _LOOKS, _LOOK_S = 4, 0.02
@@ -23,15 +25,23 @@ class StorageError(CurvescopeError):
 
 
 @contextmanager
-def atomic_file(path: Path, root: Path | None = None) -> Iterator[BinaryIO]:
+def atomic_file(path: AnyPath, root: AnyPath | None = None) -> Iterator[BinaryIO]:
     """Open a temporary neighbour of `path` for writing; on success it is synced and renamed to
     `path`.
 
-    `root` is the folder of the recording that `path` is in:
+    On a remote store it is one put. `root` is the folder of the recording that `path` is in:
     missing folders below it are made, and none may be a link. CurvescopeError: one is, the disk is
     full, or the folder is not writable.
     """
-    around = root or path.parent
+    if isinstance(path, RemotePath):
+        buffer = io.BytesIO()
+        yield buffer
+        try:
+            path.write_bytes(buffer.getvalue())
+        except OSError as error:
+            raise storage_error(path, error) from error
+        return
+    around = root if isinstance(root, Path) else path.parent
     below = path.parent.relative_to(around).parts
     # A unique name, created with the user's normal permissions: others may read a shared store.
     temporary = f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}"
@@ -52,7 +62,7 @@ def atomic_file(path: Path, root: Path | None = None) -> Iterator[BinaryIO]:
         raise storage_error(path, error) from error
 
 
-def storage_error(path: Path, error: OSError) -> StorageError:
+def storage_error(path: AnyPath, error: OSError) -> StorageError:
     """Error message for a failed write to `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageError(
@@ -63,8 +73,8 @@ def storage_error(path: Path, error: OSError) -> StorageError:
     return StorageError(f"{path} could not be written ({why}); choose another folder with -o DIR.")
 
 
-def claim(path: Path, name: str, content: bytes, hint: str = "") -> None:
-    """Write the first file of a folder that is new or empty; of several processes, one
+def claim(path: AnyPath, name: str, content: bytes, hint: str = "") -> None:
+    """Write the first file of a folder or URL that is new or empty; of several processes, one
     succeeds.
 
     `hint` is a further remedy, a sentence. CurvescopeError: the folder is not empty, or not
@@ -73,6 +83,18 @@ def claim(path: Path, name: str, content: bytes, hint: str = "") -> None:
     taken = CurvescopeError(
         f"{path} is not empty; nothing is overwritten. Choose another -o DIR.{hint and ' '}{hint}"
     )
+    if isinstance(path, RemotePath):
+        try:
+            empty = not any(path.iterdir())
+            if empty:
+                (path / name).write_bytes(content, exclusive=True)
+        except FileExistsError:
+            empty = False
+        except OSError as error:
+            raise storage_error(path, error) from error
+        if not empty:
+            raise taken
+        return
     try:
         path.mkdir(parents=True, exist_ok=True)
         with opened(path) as folder:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from ...base.masking import mask_text
 from .experiments import Experiment, FactorFacts
+from .remote_store import AnyPath
 from .store import Recording, RecordingWriter
 
 
@@ -65,7 +65,7 @@ def _part_prefix(number: int) -> str:
     return f"e{number:05d}_r"
 
 
-def parts_without(recording: Recording, numbers: Collection[int]) -> list[Path]:
+def parts_without(recording: Recording, numbers: Collection[int]) -> list[AnyPath]:
     """The part files that may hold rows of other experiments than these."""
     prefixes = tuple(map(_part_prefix, numbers))
     return [part for part in recording.parts("experiments") if not part.name.startswith(prefixes)]

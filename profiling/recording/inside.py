@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...base.errors import CurvescopeError
+from .remote_store import AnyPath, RemotePath
 
 _BY_DESCRIPTOR = (
     {os.open, os.unlink, os.mkdir, os.rmdir, os.rename, os.stat} <= os.supports_dir_fd
@@ -150,16 +151,19 @@ def opened(root: Path, *names: str, make: bool = False) -> Iterator[Folder]:
         yield folder
 
 
-def remove_recording(path: Path) -> None:
+def remove_recording(path: AnyPath) -> None:
     """Delete a recording that this process made, as far as it can be deleted."""
     with suppress(OSError):
+        if isinstance(path, RemotePath):
+            path.remove_tree()
+            return
         with opened(path) as folder:
             folder.clear()
         path.rmdir()
 
 
 @contextmanager
-def remove_on_failure(path: Path) -> Iterator[None]:
+def remove_on_failure(path: AnyPath) -> Iterator[None]:
     """Delete a recording that this process made if the block fails, also for lack of memory."""
     try:
         yield
@@ -196,13 +200,15 @@ def is_own_file(path: Path) -> bool:
         return False
 
 
-def check_ours_to_complete(recording: Path, folders: Iterable[str]) -> None:
+def check_ours_to_complete(recording: AnyPath, folders: Iterable[str]) -> None:
     """Refuse to complete or extend a recording that may be made to harm: one of its folders is a
     link, or it is another user's that this user may only read.
 
     Whoever extends a recording deletes nothing in it. Only the completion of one that was cut, and
     `--resume`, delete parts that are not whole.
     """
+    if isinstance(recording, RemotePath):  # a store has no links
+        return
     for name in folders:
         check_unlinked(recording, name)
     if not os.access(recording, os.W_OK):

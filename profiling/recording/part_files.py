@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from ...base.errors import CurvescopeError
 from ...base.limits import (
@@ -26,12 +27,13 @@ from ...base.limits import (
 from .atomic_files import atomic_file, storage_error
 from .inside import opened
 from .parquet_pages import count_unpacked_bytes
+from .remote_store import AnyPath, RemotePath
 from .schema import Table, conform
 
 _ENDING = ".parquet"
 
 
-def write_part(part: Path, schema: Table, rows: pa.Table) -> None:
+def write_part(part: AnyPath, schema: Table, rows: pa.Table) -> None:
     """Write rows that conform to the schema; on return the part is complete."""
     with atomic_file(part, part.parent.parent) as file:
         # Omit Arrow's own types, so that dictionary-encoded text is plain text for every reader.
@@ -40,8 +42,13 @@ def write_part(part: Path, schema: Table, rows: pa.Table) -> None:
         )
 
 
-def remove_parts(recording: Path, table: str, keep: Collection[str] = ()) -> None:
+def remove_parts(recording: AnyPath, table: str, keep: Collection[str] = ()) -> None:
     """Delete the parts of a table but for those named; CurvescopeError if one cannot be deleted."""
+    if isinstance(recording, RemotePath):
+        for part in (recording / table).glob(f"*{_ENDING}"):
+            if part.stem not in keep:
+                part.unlink()
+        return
     try:
         with opened(recording, table) as folder:
             for name in folder.names():
@@ -55,7 +62,7 @@ def remove_parts(recording: Path, table: str, keep: Collection[str] = ()) -> Non
 
 
 def read_part(
-    part: Path, schema: Table, columns: Collection[str] | None = None, encoded: bool = False
+    part: AnyPath, schema: Table, columns: Collection[str] | None = None, encoded: bool = False
 ) -> pa.Table:
     """Read the rows of a part in the form of the schema; columns that the part lacks are null.
 
@@ -71,7 +78,7 @@ def read_part(
         return conform(wanted, rows if encoded else _decode_texts(rows, source.size()))
 
 
-def read_batches(part: Path, schema: Table, most_rows: int) -> Iterator[pa.Table]:
+def read_batches(part: AnyPath, schema: Table, most_rows: int) -> Iterator[pa.Table]:
     """The rows of a part in the form of the schema, at most so many at a time.
 
     CurvescopeError: damaged, or of no such form.
@@ -83,7 +90,7 @@ def read_batches(part: Path, schema: Table, most_rows: int) -> Iterator[pa.Table
 
 
 def read_parts(
-    parts: Sequence[Path], schema: Table, columns: Collection[str] | None = None
+    parts: Sequence[AnyPath], schema: Table, columns: Collection[str] | None = None
 ) -> Iterator[pa.Table]:
     """The rows of some parts, as `read_part` gives them; CurvescopeError also if they are too many
     together.
@@ -91,7 +98,10 @@ def read_parts(
     rows = size = 0
     for part in parts:
         piece = read_part(part, schema, columns)
-        rows, size = rows + piece.num_rows, size + part.stat().st_size
+        rows, size = (
+            rows + piece.num_rows,
+            size + (part.stat().st_size if isinstance(part, Path) else piece.nbytes),
+        )
         with _report_damage(part.parent):
             check_limit(
                 rows, max(4 * PART_FREE_ROWS, PART_ROWS_PER_BYTE * size), f"rows in {size:,} bytes"
@@ -116,7 +126,7 @@ def _open_checked(source: pa.NativeFile, wanted: Table) -> pq.ParquetFile:
 
 def _check_unpacked(source: pa.NativeFile, metadata: pq.FileMetaData) -> None:
     """Refuse a part out of proportion to its file: by what its footer says, then, as that may lie,
-    by what each page says.
+    by what each page says. A remote store is asked for no page: each would be a request.
     """
     size = source.size()
     check_limit(
@@ -125,7 +135,8 @@ def _check_unpacked(source: pa.NativeFile, metadata: pq.FileMetaData) -> None:
     groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
     most = max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * size)
     unpacked = sum(group.total_byte_size for group in groups)
-    unpacked = max(unpacked, count_unpacked_bytes(source, metadata))
+    if isinstance(source, pa.OSFile):
+        unpacked = max(unpacked, count_unpacked_bytes(source, metadata))
     check_limit(unpacked, most, f"unpacked bytes in {size:,}")
 
 
@@ -154,7 +165,7 @@ def text_bytes(column: pa.ChunkedArray) -> int:
     return total
 
 
-def count_rows(part: Path) -> int:
+def count_rows(part: AnyPath) -> int:
     """Number of rows of a part; reads only the footer of the file.
 
     CurvescopeError: the file is damaged.
@@ -163,15 +174,15 @@ def count_rows(part: Path) -> int:
         return int(pq.read_metadata(source).num_rows)
 
 
-def check_copies(parts: Sequence[Path]) -> None:
+def check_copies(parts: Sequence[AnyPath]) -> None:
     """Refuse a part that is a copy of another, whose rows would count twice; CurvescopeError names
     both.
 
-    Only parts with start times can be told from honest ones.
+    Only parts with start times can be told from honest ones, and only those on a disk are compared.
     """
     by_size: dict[int, list[Path]] = {}
     for part in parts:
-        if part.parent.name in _TIMED:
+        if isinstance(part, Path) and part.parent.name in _TIMED:
             with suppress(OSError):  # the error is reported when the part is read
                 by_size.setdefault(part.stat().st_size, []).append(part)
     for alike in by_size.values():
@@ -186,7 +197,9 @@ def check_copies(parts: Sequence[Path]) -> None:
                 )
 
 
-def _open_part(part: Path) -> pa.NativeFile:
+def _open_part(part: AnyPath) -> pa.NativeFile:
+    if isinstance(part, RemotePath):
+        return PyFileSystem(FSSpecHandler(part.filesystem)).open_input_file(part.key)
     check_regular(part)
     return pa.OSFile(os.fsencode(part))
 
@@ -199,7 +212,7 @@ _NO_THREAD = "Failed to launch worker thread"
 
 
 @contextmanager
-def _report_damage(part: Path) -> Iterator[None]:
+def _report_damage(part: AnyPath) -> Iterator[None]:
     try:
         yield
     except CurvescopeError as error:

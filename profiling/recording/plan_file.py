@@ -8,17 +8,17 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from ...base.errors import CurvescopeError
-from ...base.limits import META_BYTES, read_small
+from ...base.limits import META_BYTES
 from ...base.masking import without_secrets
 from .atomic_files import claim
 from .hidden_commands import VALUES, hide_commands, restore_commands
 from .named_code import SIGNATURE, check_code, signature_entry
+from .remote_store import AnyPath, read_entries
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -36,7 +36,7 @@ class PlanFile(Generic[T]):
     version: int  # version of the format; later versions are refused
     plan: type[T]
 
-    def write(self, folder: Path, plan: T) -> None:
+    def write(self, folder: AnyPath, plan: T) -> None:
         """Begin a run in a new or empty folder; the plan is a dataclass with JSON-serialisable
         fields.
         """
@@ -50,11 +50,11 @@ class PlanFile(Generic[T]):
         document = json.dumps({**head, **hide_commands(asdict(plan))}, indent=1).encode()
         claim(folder, self.name, document, resume)
 
-    def read(self, folder: Path) -> T:
+    def read(self, folder: AnyPath) -> T:
         """Read the plan of a run. CurvescopeError: the folder has no plan, or it is unreadable."""
         return self._read(folder)[0]
 
-    def read_to_run(self, folder: Path, run_its_code: bool) -> T:
+    def read_to_run(self, folder: AnyPath, run_its_code: bool) -> T:
         """Read the plan of a run to resume it; also an error: it names code of somebody else, see
         `check_code`.
         """
@@ -63,11 +63,11 @@ class PlanFile(Generic[T]):
         check_code(folder / self.name, asdict(plan), signature, run_its_code, recorded)
         return plan
 
-    def _read(self, folder: Path, to_run: bool = False) -> tuple[T, object]:
+    def _read(self, folder: AnyPath, to_run: bool = False) -> tuple[T, object]:
         """The plan, to run with whole commands, and the signature of the code that it names."""
         path = folder / self.name
         try:
-            document = json.loads(read_small(path, META_BYTES, f"bytes in {self.name}"))
+            document = json.loads(read_entries(path, META_BYTES, f"bytes in {self.name}"))
             if document.pop("format") != self._format or document.pop("version") > self.version:
                 raise CurvescopeError(
                     f"{path} was written by another version of Curvescope; resume with that "

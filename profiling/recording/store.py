@@ -2,9 +2,10 @@
 
 Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows visit by visit
 and existing parts stay readable when the run is interrupted. Every file is written under a
-temporary name, synced, then renamed. What is recorded is never changed: a finished recording only
-gets new parts, and values where it has none (`RecordingWriter.extend` and `fill`). Recordings share
-nothing, so any number of writers may fill one folder.
+temporary name, synced, then renamed; an object of a remote store is one put. What is recorded is
+never changed: a finished recording only gets new parts, and values where it has none
+(`RecordingWriter.extend` and `fill`). Recordings share nothing, so any number of writers may fill
+one store.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base.counted import counted
-from ...base.errors import CurvescopeError
-from ...base.limits import META_BYTES, read_small
+from ...base.errors import BackendMissingError, CurvescopeError
+from ...base.limits import META_BYTES
 from ...base.prefetch import read_ahead
 from ...base.words import Word
 from .atomic_files import atomic_file, claim, locked_folder, storage_error
@@ -36,6 +37,7 @@ from .entries import check_entries
 from .inside import check_ours_to_complete
 from .lost import Severity, loss
 from .part_files import check_copies, count_rows, read_part, read_parts, remove_parts, write_part
+from .remote_store import AnyPath, RemotePath, as_path, read_entries
 from .schema import EXPERIMENTS, SCHEMA_VERSION, TABLES, conform
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ FORMAT = "curvescope recording"
 # folder of what the processes of a command record, until it is merged into tables
 CHUNKS = "chunks"
 _LONGEST_LABEL = 100  # characters: file systems take 255 bytes
-_OPENED_AT_ONCE = 32  # a file system over a network answers after milliseconds
+# of one process to a remote store, whose answers take tens of milliseconds each
+_REQUESTS_AT_ONCE = 32
 KERNEL = "kernel"  # see `Recording.work`
 # `steps_from` in `recording.json`
 _NO_STEP = "no step is known"
@@ -93,7 +96,7 @@ class RecordingWriter:
     recording is missing or unreadable.
     """
 
-    def __init__(self, path: Path, meta: Mapping[str, Any]) -> None:
+    def __init__(self, path: AnyPath, meta: Mapping[str, Any]) -> None:
         head = {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
@@ -104,18 +107,20 @@ class RecordingWriter:
         claim(path, META_FILE, _document(self._meta))
         self._lock()
 
-    def _set(self, path: Path, meta: dict[str, Any]) -> None:
+    def _set(self, path: AnyPath, meta: dict[str, Any]) -> None:
         self.path, self._meta = path, meta
         self._extends, self._locks = False, ExitStack()
         self._numbered: dict[str, int] = {}  # the next free number of each table
 
     def _lock(self) -> bool:
-        """Lock the folder until the end; returns whether no other process can write it now."""
+        """Lock a local folder until the end; returns whether no other process can write it now."""
+        if isinstance(self.path, RemotePath):
+            return False
         return self._locks.enter_context(locked_folder(self.path))
 
     @classmethod
     def resume(
-        cls, path: Path, last_table: str, whole: Collection[str] | None = None
+        cls, path: AnyPath, last_table: str, whole: Collection[str] | None = None
     ) -> RecordingWriter:
         """Continue to write an interrupted recording.
 
@@ -138,7 +143,7 @@ class RecordingWriter:
             remove_parts(self.path, table, keep=whole)
 
     @classmethod
-    def again(cls, path: Path) -> RecordingWriter:
+    def again(cls, path: AnyPath) -> RecordingWriter:
         """Write the tables of a recording anew, whose writer ended before it had them; counts of
         lost data too.
         """
@@ -149,7 +154,7 @@ class RecordingWriter:
         return writer
 
     @classmethod
-    def extend(cls, path: Path) -> RecordingWriter:
+    def extend(cls, path: AnyPath) -> RecordingWriter:
         """Add to a finished recording; its status and its counts of lost data stay.
 
         One whose writer was killed keeps all its parts, and its status becomes interrupted. Only
@@ -173,20 +178,20 @@ class RecordingWriter:
         return writer
 
     @classmethod
-    def mark_interrupted(cls, path: Path) -> None:
+    def mark_interrupted(cls, path: AnyPath) -> None:
         """Mark a recording as interrupted after its writer was killed."""
         writer = cls._of_existing(path)
         if writer.meta["status"] == Status.RECORDING:
             writer.finish(Status.INTERRUPTED)
 
     @classmethod
-    def _of_existing(cls, path: Path) -> RecordingWriter:
+    def _of_existing(cls, path: AnyPath) -> RecordingWriter:
         writer = cls.__new__(cls)
         writer._set(path, open_recording(path).meta)
         return writer
 
     @classmethod
-    def _open_locked(cls, path: Path) -> tuple[RecordingWriter, bool]:
+    def _open_locked(cls, path: AnyPath) -> tuple[RecordingWriter, bool]:
         """The writer of an existing recording, read after it was locked; and whether it is, see
         `_lock`.
         """
@@ -227,7 +232,7 @@ class RecordingWriter:
             raise ValueError(f"{file} exists, and nothing is overwritten")
         write_part(file, TABLES[table], conformed)
 
-    def fill(self, table: str, part: Path, values: Mapping[str, pa.Array]) -> None:
+    def fill(self, table: str, part: AnyPath, values: Mapping[str, pa.Array]) -> None:
         """Add values (one or null per row, by column) to a part where it has none; a value that is
         there stays.
         """
@@ -315,15 +320,15 @@ class Recording:
     Tables are loaded on first use; CurvescopeError if a part is damaged.
     """
 
-    path: Path  # the folder
+    path: AnyPath  # folder, or URL on a remote store
     # `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `lost`, `status`, …
     meta: dict[str, Any]
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False, compare=False)
-    source: Path | None = None  # the file that was imported for the time of a command, or None
+    source: AnyPath | None = None  # the file that was imported for the time of a command, or None
 
     @property
-    def named(self) -> Path:
+    def named(self) -> AnyPath:
         """What a user types to read it: the imported file, or the folder."""
         return self.path if self.source is None else self.source
 
@@ -354,7 +359,7 @@ class Recording:
         """
         return str((self.meta.get("protocol") or {}).get("statistic", "median"))
 
-    def parts(self, table: str) -> Sequence[Path]:
+    def parts(self, table: str) -> Sequence[AnyPath]:
         """The Parquet files of a table in the order of writing; empty if nothing was recorded."""
         return sorted((self.path / table).glob("*.parquet"))
 
@@ -362,7 +367,7 @@ class Recording:
         self,
         table: str,
         columns: Sequence[str] | None = None,
-        parts: Sequence[Path] | None = None,
+        parts: Sequence[AnyPath] | None = None,
     ) -> pa.Table:
         """Read a table as Arrow, or some of its parts, with all columns of the schema, or these,
         even if nothing was recorded.
@@ -452,6 +457,8 @@ class Recording:
         import duckdb
 
         connection = duckdb.connect()
+        if isinstance(self.path, RemotePath):
+            connection.register_filesystem(self.path.filesystem)
         for name in TABLES:
             parts = self.parts(name)
             read = connection.read_parquet([str(part) for part in parts]) if parts else None
@@ -477,7 +484,7 @@ def _now_utc() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _check_numbered_once(path: Path, numbers: pa.ChunkedArray) -> None:
+def _check_numbered_once(path: AnyPath, numbers: pa.ChunkedArray) -> None:
     """Refuse steps of one number, which would share each other's kernels."""
     if pc.count_distinct(numbers).as_py() < len(numbers):
         twice = pc.value_counts(numbers).filter(
@@ -490,27 +497,33 @@ def _check_numbered_once(path: Path, numbers: pa.ChunkedArray) -> None:
 
 
 class NoRecordingError(CurvescopeError):
-    """A folder or file that holds no recording."""
+    """A folder, file or URL that holds no recording."""
 
 
-def open_recording(path: str | os.PathLike[str]) -> Recording:
-    """Open a recording in a folder; CurvescopeError if it is unreadable."""
-    folder = Path(path)
+def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
+    """Open a recording in a folder or at a URL, e.g. `s3://bucket/job/rank3`; CurvescopeError if it
+    is unreadable.
+    """
+    folder = path if isinstance(path, RemotePath) else as_path(path)
     try:
         meta = _read_meta(folder / META_FILE)
     except FileNotFoundError:
-        if inside := sorted(folder.glob(f"*/{META_FILE}")):
+        missing = isinstance(folder, Path) and not folder.exists()
+        if isinstance(folder, Path) and (
+            inside := next(iter(sorted(folder.glob(f"*/{META_FILE}"))), None)
+        ):
             raise CurvescopeError(
-                f"{folder} holds recordings: name one, e.g. {inside[0].parent}."
+                f"{folder} holds recordings: name one, e.g. {inside.parent}."
             ) from None
-        here = folder.exists()
-        why = f"is not a recording ({META_FILE} is missing)" if here else "does not exist"
+        why = "does not exist" if missing else f"is not a recording ({META_FILE} is missing)"
         raise NoRecordingError(f"{folder} {why}. `curvescope runs` lists recordings.") from None
     except NotADirectoryError:
         raise NoRecordingError(
             f"{folder} is a file, not the folder of a recording. If it is a profile, import it: "
             f"`curvescope import {folder} -o FOLDER`."
         ) from None
+    except BackendMissingError:
+        raise
     except CurvescopeError as error:
         raise CurvescopeError(f"{folder / META_FILE}: {error}") from error
     except (OSError, RecursionError, ValueError) as error:
@@ -540,13 +553,13 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
     return Recording(folder, meta)
 
 
-def _read_meta(path: Path) -> Any:
+def _read_meta(path: AnyPath) -> Any:
     """The contents of a `recording.json`; FileNotFoundError, other OSErrors, and ValueError for
     what is no JSON.
 
     Half a character, which no document can be written with, is read as `?`.
     """
-    data = read_small(path, META_BYTES, f"bytes in {META_FILE}")
+    data = read_entries(path, META_BYTES, f"bytes in {META_FILE}")
     meta = json.loads(data, parse_constant=_refuse_constant)
     if _HALF_CHARACTER.search(data) is None:
         return meta
@@ -560,14 +573,14 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def has_chunks(path: Path) -> bool:
+def has_chunks(path: AnyPath) -> bool:
     """Whether a recording of a command is not merged into tables: it is still recorded, or it was
     cut.
     """
-    return (path / CHUNKS).is_dir()
+    return not isinstance(path, RemotePath) and (path / CHUNKS).is_dir()
 
 
-def open_merged(path: Path) -> Recording:
+def open_merged(path: AnyPath) -> Recording:
     """Open a recording whose tables are written; CurvescopeError if they are not, and what makes
     them.
     """
@@ -576,16 +589,16 @@ def open_merged(path: Path) -> Recording:
     return open_recording(path)
 
 
-def open_recordings(folders: Iterable[Path]) -> list[Recording | CurvescopeError]:
+def open_recordings(folders: Iterable[AnyPath]) -> list[Recording | CurvescopeError]:
     """Open recordings concurrently; in order each recording, or its error."""
 
-    def attempt(folder: Path) -> Recording | CurvescopeError:
+    def attempt(folder: AnyPath) -> Recording | CurvescopeError:
         try:
             return open_recording(folder)
         except CurvescopeError as error:
             return error
 
-    with ThreadPoolExecutor(_OPENED_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         return list(pool.map(attempt, folders))
 
 
@@ -593,19 +606,25 @@ def open_recordings(folders: Iterable[Path]) -> list[Recording | CurvescopeError
 class Unreadable:
     """A folder with a `recording.json` that cannot be read."""
 
-    path: Path  # the folder
+    path: AnyPath  # folder or URL
     reason: str  # why, with the remedy, on one line
 
 
-def list_recordings(root: Path) -> list[Recording | Unreadable]:
+def list_recordings(root: AnyPath) -> list[Recording | Unreadable]:
     """All recordings directly under `root`, oldest first, then the unreadable ones.
 
-    CurvescopeError: the folder cannot be listed.
+    CurvescopeError: the folder or store cannot be listed.
     """
     try:
-        folders = [meta.parent for meta in sorted(root.glob(f"*/{META_FILE}"))]
+        # A remote store is asked for all recordings at once, not folder by folder.
+        if isinstance(root, RemotePath):
+            folders: list[AnyPath] = list(root.iterdir())
+        else:
+            folders = [meta.parent for meta in sorted(root.glob(f"*/{META_FILE}"))]
     except OSError as error:
-        raise CurvescopeError(f"{root} cannot be listed ({error}).") from error
+        raise CurvescopeError(
+            f"{root} cannot be listed ({error}). Check the URL and your credentials."
+        ) from error
     opened = list(zip(folders, open_recordings(folders), strict=True))
     recordings = [recording for _, recording in opened if isinstance(recording, Recording)]
     bad = [

@@ -68,7 +68,7 @@ def ask(capsys, monkeypatch, tmp_path_factory):
     async def call(tool, arguments, allow_experiments):
         from mcp import Client
 
-        roots = [str(tmp_path_factory.getbasetemp())]
+        roots = [str(tmp_path_factory.getbasetemp()), "s3://named/job"]
         async with Client(agents.make_server(allow_experiments, here, roots)) as client:
             tools = {one.name for one in (await client.list_tools()).tools}
             return tools, await client.call_tool(tool, arguments)
@@ -193,6 +193,9 @@ OUTSIDE = "is outside what agents may read"
         "http://127.0.0.1:18099/x",
         "s3://bucket/job",
         "file:///etc",
+        "s3://named/job/../other",
+        "s3://named/jobs",
+        "s3://named/job?x=1",
         "simplecache::http://127.0.0.1/x",
         "memory://x",
         "http:/127.0.0.1/x::y",
@@ -209,7 +212,7 @@ def test_nothing_outside_the_roots_is_read(path, tmp_path, monkeypatch):
     (tmp_path / "here" / "linked-part" / "recording.json").write_text("{}")
     (tmp_path / "here" / "linked-part" / "kernels" / "00000.parquet").symlink_to("/etc/passwd")
     monkeypatch.chdir(tmp_path / "here")
-    server = Roots()
+    server = Roots(["s3://named/job"])
     with pytest.raises(CurvescopeError, match=OUTSIDE):
         server.check(path)
 
@@ -239,7 +242,7 @@ def test_what_is_inside_the_roots_is_read(tmp_path, monkeypatch):
         (tmp_path / name / "recording.json").write_text("{}")
     (tmp_path / "here" / "other").symlink_to(tmp_path / "other")
     monkeypatch.chdir(tmp_path / "here")
-    roots = Roots([str(tmp_path / "other")])
+    roots = Roots([str(tmp_path / "other"), "s3://named/job/"])
     for path in (
         ".",
         "runs",
@@ -250,6 +253,8 @@ def test_what_is_inside_the_roots_is_read(tmp_path, monkeypatch):
         "--help",
     ):
         roots.check(path)
+    for url in ("s3://named/job", "s3://named/job/rank0", "s3://named/job/rank=0"):
+        roots.check(url)
 
 
 def test_tools_offer_the_rows_that_commands_and_views_have():

@@ -77,7 +77,7 @@ UNTRIED = {
     "explain": {"--svg"},
     "export": {"--output"},
     "import": {"--output"},
-    "scale read": {"--workers"},
+    "scale read": {"--scheduler", "--workers"},
     "report": {"--output"},
     "roofline": {"--svg"},
     "runs": {"--store"},

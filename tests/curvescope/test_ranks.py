@@ -1,8 +1,12 @@
-"""`curvescope scale read`: many recordings, in one process and in several."""
+"""`curvescope scale read`: many recordings, on a disk and on S3, in one process and on a cluster
+that loses workers.
+"""
 
 import json
+import logging
 import os
 import signal
+import sys
 
 import pytest
 
@@ -10,9 +14,12 @@ import curvescope
 from curvescope.analysis.ranks import jobs as rank_jobs
 from curvescope.analysis.ranks.jobs import Reducer, find_ranks
 from curvescope.analysis.ranks.tables import TABLES
+from curvescope.base.errors import BackendMissingError
+from curvescope.profiling.recording.remote_store import as_path
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ..analysis.ranks.planted_ranks import write_ranks
+from ..profiling.recording.s3_server import s3_server
 
 RANKS = 12
 
@@ -30,7 +37,8 @@ def same(one, other):
 
 def reduced(arguments, **options):
     jobs, _ = find_ranks([str(a) for a in arguments])
-    return Reducer(len(jobs), **options).reduce(jobs)
+    with Reducer(len(jobs), **options) as reducer:
+        return reducer.reduce(jobs)
 
 
 def test_a_slow_rank_is_found_and_explained(job, document_of):
@@ -204,6 +212,108 @@ def test_interrupted_it_shows_what_it_has(job, monkeypatch, document_of):
     assert (found["interrupted"], found["ranks"], found["asked"]) == (True, 4, RANKS)
 
 
+def test_ranks_on_s3_give_what_they_give_on_a_disk(tmp_path):
+    write_ranks(tmp_path, ranks=3)
+    with s3_server("ranks"):
+        write_ranks(as_path("s3://ranks/job=1"), ranks=3)
+        remote = reduced(["s3://ranks/job=1/rank*/"], workers=1)
+        assert len(find_ranks(["s3://ranks/job=1"])[0]) == 3
+    assert same(remote, reduced([tmp_path], workers=1))
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A user's own."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        2,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+        silence_logs=logging.CRITICAL,
+    ) as started:
+        yield started
+
+
+@pytest.mark.slow
+def test_a_killed_worker_costs_no_result(job, cluster):
+    jobs, _ = find_ranks([str(job)])
+    many = [
+        rank_jobs.Job(rank_jobs.RankId(j.rank_id.rank + RANKS * i), j.path)
+        for j in jobs
+        for i in range(5)
+    ]
+    expected = rank_jobs.reduce_jobs(many)
+    killed = []
+    with Reducer(len(many), scheduler=cluster.scheduler_address) as reducer:
+
+        def kill(done):
+            if not killed:
+                killed.append(next(iter(cluster.workers.values())).pid)
+                os.kill(killed[0], signal.SIGKILL)
+
+        assert same(reducer.reduce(many, kill), expected)
+    assert killed
+
+
+@pytest.mark.slow
+def test_a_cluster_elsewhere_answers_the_same(job, cluster, document_of):
+    alone = document_of("scale", "read", job, "--workers", 1)
+    assert document_of("scale", "read", job, "--scheduler", cluster.scheduler_address) == alone
+
+
+def test_a_scheduler_that_is_not_there_is_said(job, monkeypatch, refusal_of):
+    import distributed
+
+    def refuse(*_, **__):
+        raise OSError("timed out")
+
+    monkeypatch.setattr(distributed, "Client", refuse)
+    assert "no Dask scheduler answers there" in refusal_of(
+        "scale", "read", job, "--scheduler", "tcp://127.0.0.1:1"
+    )
+
+
+def test_a_recording_that_kills_every_worker_is_left_out_and_its_neighbours_count(job, monkeypatch):
+    """A fake of Dask's edge: what it raises when a task has lost its worker too often."""
+    import distributed
+
+    jobs, _ = find_ranks([str(job)])
+
+    class Future:
+        def __init__(self, chunk):
+            self.chunk = chunk
+
+        def result(self):
+            if any(job.rank_id.rank == 7 for job in self.chunk):
+                raise distributed.KilledWorker("task", None, 3)
+            return rank_jobs.reduce_jobs(self.chunk)
+
+    class Completed:
+        def __init__(self, futures):
+            self.futures = futures
+
+        def add(self, future):
+            self.futures.append(future)
+
+        def __iter__(self):
+            while self.futures:
+                yield self.futures.pop(0)
+
+    class Client:
+        def submit(self, function, chunk, pure):
+            return Future(chunk)
+
+        def nthreads(self):
+            return {}
+
+    monkeypatch.setattr(distributed, "as_completed", Completed)
+    reducer = Reducer(len(jobs), scheduler="tcp://nowhere")
+    reducer._client = Client()
+    check_without_7(reducer.reduce(jobs), job)
+
+
 def check_without_7(found, job):
     assert found.column("ranks", "rank").tolist() == [rank for rank in range(RANKS) if rank != 7]
     ((place, reason),) = found.unreadable
@@ -223,14 +333,22 @@ original_reduce_jobs = rank_jobs.reduce_jobs
 def test_a_recording_that_kills_its_process_is_left_out_and_its_neighbours_count(job, monkeypatch):
     jobs, _ = find_ranks([str(job)])
     monkeypatch.setattr(rank_jobs, "reduce_jobs", reduce_and_end_at_7)
-    check_without_7(Reducer(len(jobs), workers=2).reduce(jobs), job)
+    with Reducer(len(jobs), workers=2) as reducer:
+        check_without_7(reducer.reduce(jobs), job)
 
 
 def test_several_processes_give_what_one_gives(job):
     jobs, _ = find_ranks([str(job)])
-    reducer = Reducer(len(jobs), workers=2)
-    assert reducer.description == "with 2 workers"
-    assert same(reducer.reduce(jobs), rank_jobs.reduce_jobs(jobs))
+    with Reducer(len(jobs), workers=2) as reducer:
+        assert reducer.description == "with 2 workers"
+        assert same(reducer.reduce(jobs), rank_jobs.reduce_jobs(jobs))
+
+
+def test_a_scheduler_alone_needs_dask(job, monkeypatch, document_of):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert document_of("scale", "read", job)["ranks"] == RANKS
+    with pytest.raises(BackendMissingError, match=r"curvescope\[cluster\]"):
+        Reducer(RANKS, scheduler="tcp://127.0.0.1:1")
 
 
 def test_a_recording_finds_the_stragglers_of_its_job(job):

@@ -151,7 +151,7 @@ def test_a_hoppers_tensor_peaks_are_those_of_wgmma(monkeypatch):
     assert problem.threads == 132 * 8 * 256
     assert backend.peak("fp8").flops_per_thread_round == 2 * problem.flops_per_thread_round
     backend.prepare(problem, ())
-    assert backend._driver.loaded == [("peak_wgmma 90", "peak_fp16_wgmma")]
+    assert backend._driver._driver.loaded == [("peak_wgmma 90", "peak_fp16_wgmma")]
 
 
 def test_without_a_compiler_for_wgmma_a_hopper_has_the_older_instructions(monkeypatch):

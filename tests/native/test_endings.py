@@ -18,9 +18,12 @@ from pathlib import Path
 
 import pytest
 
+import curvescope
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
 from curvescope.profiling.collect.chunks import read_chunks
-from curvescope.profiling.recording.store import CHUNKS, open_recording
+from curvescope.profiling.recording.remote_store import as_path
+from curvescope.profiling.recording.store import CHUNKS, RecordingWriter, open_recording
 
 from .doubles import HERE
 
@@ -381,6 +384,30 @@ def test_a_full_disk_keeps_what_was_recorded_and_the_exit_code(tmp_path, monkeyp
     assert main(["import", str(path)]) == 0
     assert ranges_of(path) == (BEFORE, {}, "complete")
     assert open_recording(path).meta["exit_code"] == 5
+
+
+def test_a_recording_of_a_remote_store_is_kept_here_until_it_is_there(
+    tmp_path, monkeypatch, capsys
+):
+    pytest.importorskip("fsspec")
+    monkeypatch.chdir(tmp_path)
+    program = f"import nvtx\nfor _ in range({BEFORE}):\n    with nvtx.annotate('r'): pass\n"
+    command = ["--", sys.executable, "-c", program]
+    url = f"memory://store/{tmp_path.name}"
+    assert main(["record", "-o", f"{url}/whole", *command]) == 0
+    assert ranges_of(as_path(f"{url}/whole")) == (BEFORE, {}, "complete")
+    assert not list(tmp_path.glob("runs/*"))
+
+    def unreachable(*_, **__):
+        raise CurvescopeError("The store is gone.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RecordingWriter, "write", unreachable)
+        assert main(["record", "-o", f"{url}/cut", *command]) == 0
+    (here,) = tmp_path.glob("runs/*")
+    assert f"`curvescope explain {here}`" in words_of(capsys)
+    assert curvescope.open_recording(here).count_rows("ranges") == BEFORE
+    assert ranges_of(here) == (BEFORE, {}, "complete")
 
 
 def recorded(tmp_path, program):

@@ -64,7 +64,7 @@ LINES = {
     "diagnose --of energy": ["alexnet", *SHORT, "-o", "new"],
     "diagnose --of memory": ["alexnet", "--batch", "1", "-o", "new"],
     "diagnose --card gtx1080": ["vgg_a", "--batch", "1..4", "-o", "new"],
-    "sweep": [*LEAST, "--mode", "forward", "--device", "cpu",
+    "sweep": [*LEAST, "--mode", "forward", "--device", "cpu", "--scheduler", "local",
               "--workers", "1", "-o", "new"],
     "scale measure": ["alexnet", "--quick", "--time-limit", "1", "--at", "1",
                       "--devices", "1,2", "--device", "cpu", "-o", "new"],

@@ -29,10 +29,13 @@ NEW = "makes a new folder where the user said, and fails where something is"
 TABLE = "a table in memory"
 # By file and function.
 ALLOWED = {
+    "profiling/recording/atomic_files.py atomic_file": "an object of a store: no links",
     "profiling/recording/atomic_files.py claim": "the folder that the user named; what is in it "
     "goes through the door",
+    "profiling/recording/remote_store.py RemotePath.write_bytes": "an object of a store: no links",
     "profiling/recording/store.py new_recording_path": NEW,
     "profiling/recording/store.py _remove_empty": "an empty folder that `new_recording_path` made",
+    "profiling/recording/part_files.py remove_parts": "an object of a store: no links",
     "profiling/recording/export.py _export_files": NEW,
     "profiling/recording/named_code.py _make_key": "the key in the user's own folder",
     "profiling/recording/hidden_commands.py _keep": "a new file in the user's own folder",

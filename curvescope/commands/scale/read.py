@@ -1,10 +1,11 @@
 """Analyse many ranks of one job together: stragglers, layers out of balance, waiting in collectives
 and its causes.
 
-Takes the folders of the ranks, the folder above them, or patterns (`'job/rank*/'`, in quotes); each
-is a recording, or a trace of the PyTorch profiler. Every recording is reduced to small tables that
-can be added, by several processes. Unreadable recordings are listed, and the others are analysed.
-After Ctrl-C, the results so far are shown.
+Takes the folders of the ranks, the folder above them, patterns or URLs (`'s3://bucket/job/rank*/'`,
+in quotes); each is a recording, or a trace of the PyTorch profiler. Every recording is reduced to
+small tables that can be added, by processes on this machine or on a Dask cluster (`--scheduler`).
+Unreadable recordings are listed, and the others are analysed. After Ctrl-C, the results so far are
+shown.
 
 The largest stragglers are explained against all other ranks, layer by layer;
 `--explain 0-7 --against 8-15` explains the difference of other groups of ranks, `--explain node:3`
@@ -34,7 +35,10 @@ _EXPLAINED = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "ranks", nargs="+", metavar="WHERE", help="recordings of the ranks: folders, patterns"
+        "ranks", nargs="+", metavar="WHERE", help="recordings of the ranks: folders, patterns, URLs"
+    )
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="address of a Dask scheduler, e.g. tls://host:8786"
     )
     parser.add_argument(
         "--workers",
@@ -67,8 +71,7 @@ def run(args: argparse.Namespace) -> int:
     groups = _groups(jobs, args.explain, args.against)
     interrupted = False
     reduction, differences = bad, list[Any]()
-    reducer = Reducer(len(jobs), args.workers)
-    with progress() as report:
+    with progress() as report, Reducer(len(jobs), args.scheduler, args.workers) as reducer:
         try:
             reduction = reducer.reduce(
                 jobs, lambda done: report(f"ranks {reducer.description}", done, len(jobs))

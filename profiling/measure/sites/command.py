@@ -25,6 +25,7 @@ from ...collect.startup.program_steps import are_enough
 from ...frameworks import device_entry, memory_ran_out
 from ...hardware.clocks import ClockSampler
 from ...recording.axis import Axis
+from ...recording.remote_store import AnyPath
 from ...recording.store import META_FILE, open_recording
 from ...workload.program import MODE, Program, steps_of_lines
 from ..configuration import Configuration
@@ -98,7 +99,7 @@ class Command(SweptSite):
         self._functions: dict[int, _Functions] = {}  # that were called, by value of the axis
         self.told: dict[str, Any] = {}  # by the program's process, see `program_steps.write`
         self._variables, self._changes = dict(variables or {}), tuple(changes)
-        self._recording: Path | None = None
+        self._recording: AnyPath | None = None
         self._may_train = True  # whether runs wait for a function that computes a gradient
         self._begun: tuple[int, Visit | Empty] | None = None  # the first visit, and its value
 
@@ -127,7 +128,7 @@ class Command(SweptSite):
             "torch_device": self.device,
         }
 
-    def begin(self, batches: Sequence[int], protocol: Protocol, recording: Path) -> None:
+    def begin(self, batches: Sequence[int], protocol: Protocol, recording: AnyPath) -> None:
         """Make the first visit, which shows the device and whether steps are found; it counts as a
         visit.
 
@@ -230,8 +231,10 @@ class Command(SweptSite):
         return ClockSampler(self.device)  # which the first visit tells
 
     def _log(self, batch: int) -> Path | None:
-        """The file for the output of the runs of a value; None before the recording is there."""
-        if self._recording is None or not (self._recording / META_FILE).is_file():
+        """The file for the output of the runs of a value; None before the recording is there, or if
+        it is remote.
+        """
+        if not isinstance(self._recording, Path) or not (self._recording / META_FILE).is_file():
             return None
         return self._recording / f"output-{self.axis.name}{batch}.log"
 

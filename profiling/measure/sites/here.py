@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from ....base.torch_runtime import load_torch
@@ -21,6 +20,7 @@ from ...hardware.memory_usage import limit_memory
 from ...hardware.reference import Reference
 from ...recording.axis import axis_of
 from ...recording.disturbed import is_disturbed
+from ...recording.remote_store import AnyPath
 from ...workload.any_workload import AnyWorkload
 from ..configuration import Configuration
 from ..protocol import Protocol
@@ -93,7 +93,7 @@ class Here(LocalSteps, SweptSite):
         """Entries of `recording.json`, see `AnyWorkload.spec`."""
         return self.workload.spec
 
-    def begin(self, batches: Sequence[int], protocol: Protocol, recording: Path) -> None:
+    def begin(self, batches: Sequence[int], protocol: Protocol, recording: AnyPath) -> None:
         """Run a step of the smallest size; see `SweptSite`."""
         del recording
         self.workload.try_step(min(batches))

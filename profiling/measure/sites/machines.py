@@ -1,4 +1,4 @@
-"""Visits of any configuration, each in a process of its own: of this process, or of a worker.
+"""Machines that make each visit in a process of its own: this one and, in workers' modules, others.
 
 Such a process costs seconds: if it crashes, that is a result.
 """
@@ -44,6 +44,9 @@ class Measurer:
     def fits(self, configuration: Configuration, batch: int) -> bool:
         """Whether a step of this batch size runs."""
         return isinstance(self.visit(configuration, batch, VisitPlan(_TRIAL)), Visit)
+
+    def done(self) -> None:
+        """Release what it holds: no more visits follow."""
 
     def stop(self) -> None:
         """From another thread: end the running call, and later ones, with a KeyboardInterrupt."""

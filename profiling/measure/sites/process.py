@@ -14,11 +14,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ....base.errors import CurvescopeError
 from ...hardware.host_usage import wait_until_quiet
+from ...recording.remote_store import AnyPath
 from ...workload.any_workload import AnyWorkload
 from ..configuration import Configuration, configuration_of
 from ..processes import ChildProcess
@@ -98,7 +98,7 @@ class Rounds(Here):
         self._count = 0  # of the processes that timed steps
         self._steps_s: dict[int, float] = {}  # the fastest timed step of each size, in their order
 
-    def begin(self, batches: Sequence[int], protocol: Protocol, recording: Path) -> None:
+    def begin(self, batches: Sequence[int], protocol: Protocol, recording: AnyPath) -> None:
         """Run a step of the smallest size; see `SweptSite`."""
         super().begin(batches, protocol, recording)
         self._sizes, self._protocol = len(batches), protocol

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from ...recording.remote_store import AnyPath
 from ..protocol import Protocol
 from ..visits import Empty, Visit, VisitPlan
 
@@ -57,7 +57,7 @@ class SweptSite(Site):
         """Entries of `recording.json` that describe the steps."""
 
     @abstractmethod
-    def begin(self, batches: Sequence[int], protocol: Protocol, recording: Path) -> None:
+    def begin(self, batches: Sequence[int], protocol: Protocol, recording: AnyPath) -> None:
         """Run a step of the smallest size, to check the steps before anything is recorded.
 
         A run may begin twice; `recording` is the folder that it will write.

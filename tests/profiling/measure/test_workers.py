@@ -8,7 +8,7 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.visits import KILLED, Empty, Visit, VisitPlan
 from curvescope.profiling.measure.worker_server import ServerEnded
-from curvescope.profiling.measure.workers import Workers
+from curvescope.profiling.measure.workers import LocalWorkers
 
 from .fake_measurers import CARD, machine
 from .killed_worker import TWO_ROUNDS, check_killed_worker, spread_models
@@ -46,7 +46,7 @@ def visit(worker, batch=1):
 
 
 def test_each_gpu_has_a_worker_and_each_is_ended(start):
-    with Workers(None, ["2", "5"], start=start) as workers:
+    with LocalWorkers(None, ["2", "5"], start=start) as workers:
         first, second = workers.measurers("cuda:0", 2)
         assert (first.machine.identity, second.machine.identity) == ("2", "5")
         assert visit(first) == visit(second) == Visit([])
@@ -54,7 +54,7 @@ def test_each_gpu_has_a_worker_and_each_is_ended(start):
 
 
 def test_a_visit_that_ends_its_worker_each_time_is_given_up(start):
-    with Workers(1, threads=3, start=start) as workers:
+    with LocalWorkers(1, threads=3, start=start) as workers:
         (worker,) = workers.measurers("cpu", 5)
         found = visit(worker, 13)
         assert isinstance(found, Empty)
@@ -65,7 +65,7 @@ def test_a_visit_that_ends_its_worker_each_time_is_given_up(start):
 
 
 def test_a_stopped_worker_ends_its_visit_and_starts_no_other(start):
-    with Workers(1, start=start) as workers:
+    with LocalWorkers(1, start=start) as workers:
         (worker,) = workers.measurers("cpu", 1)
         soon = threading.Timer(0.05, worker.stop)
         soon.start()
@@ -82,39 +82,15 @@ def test_gpus_of_different_kinds_are_refused(monkeypatch, start):
 
     monkeypatch.setattr(start, "call", call)
     with (
-        Workers(None, ["0", "1"], start=start) as workers,
+        LocalWorkers(None, ["0", "1"], start=start) as workers,
         pytest.raises(CurvescopeError, match="different"),
-    ):
-        workers.measurers("cuda:0", 2)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("--device cpu --workers 0", "workers share the cores of this CPU, so 1 to"),
-        ("--device cpu --workers 4096", "workers share the cores of this CPU, so 1 to"),
-    ],
-)
-def test_workers_are_as_many_as_the_machine_has_places(
-    options, said, refusal_of, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    assert said in refusal_of("sweep", "alexnet", *options.split())
-    assert not list(tmp_path.iterdir())
-
-
-def test_workers_that_share_a_gpu_are_refused(monkeypatch, start):
-    monkeypatch.setattr(start, "call", lambda *_: machine("0", device=CARD))
-    with (
-        Workers(None, ["0", "0"], start=start) as workers,
-        pytest.raises(CurvescopeError, match="share one GPU"),
     ):
         workers.measurers("cuda:0", 2)
 
 
 @pytest.mark.slow
 def test_a_worker_killed_in_a_visit_costs_no_visit_and_doubles_none(spread_models):
-    with Workers(2, threads=1) as workers:
+    with LocalWorkers(2, threads=1) as workers:
         check_killed_worker(
             spread_models,
             workers,

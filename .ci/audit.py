@@ -19,10 +19,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # Of users: tools of development and release do not reach them.
 EXTRAS = ("torch", "numba", "mcp", "ncu", "cluster", "cuda12", "nvrtc")
-# Each cupy excludes the others; frameworks are large.
+# Each cupy excludes the others; pycuda is built with CUDA; frameworks are large.
 ASKED_ABOUT = (
     "cupy-cuda11x",
     "cupy-cuda13x",
+    "pycuda",
     "jax",
     "tensorflow-cpu",
     "onnxruntime",

@@ -32,6 +32,7 @@ EXTRAS = {
     "cuda11",
     "cuda12",
     "cuda13",
+    "pycuda",
     "mcp",
     "ncu",
     "cluster",

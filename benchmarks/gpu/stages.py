@@ -174,6 +174,7 @@ def _words(short: bool) -> dict[str, Any]:
         "factors": ["unmodified", *(name for name in on_gpu if name != "locked_clock")],
         "operators_torch": (*_BENCHES[:3], "memory", "transfer"),
         "operators_cubins": _BENCHES,
+        "operators_numba": (_BENCHES[0], "memory"),
         **scale,
         "problem": scale["problem"] + unverified,
         "bench": scale["bench"] + unverified,

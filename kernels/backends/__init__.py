@@ -20,7 +20,7 @@ from ..timers import Run, Timer
 # Used if the size of the last-level cache is unknown: larger than any so far (AMD's 3D caches hold
 # 96 MB per die, Hopper's L2 50 MB). Twice this size is the buffer of triton.testing.do_bench.
 _UNKNOWN_CACHE_BYTES = 128_000_000
-_MODULES = {"torch": ".pytorch", "numba": ".numba_cpu", "cupy": ".cupy"}
+_MODULES = {"torch": ".pytorch", "numba": ".numba_cuda", "cupy": ".cupy", "pycuda": ".pycuda"}
 BACKENDS = tuple(_MODULES)
 
 
@@ -143,7 +143,7 @@ def peak_problem(backend: Backend, precision: str) -> Problem:
     if not backend.peak_precisions:
         raise CurvescopeError(
             f"The backend {backend.name} has no kernel for the arithmetic peak: use --backend "
-            "numba on a CPU, cupy on a GPU."
+            "numba on a CPU, cupy or pycuda on a GPU."
         )
     try:
         return backend.peak(precision)
@@ -154,13 +154,14 @@ def peak_problem(backend: Backend, precision: str) -> Problem:
 
 
 def open_backend(name: str, device: str | None = None) -> Backend:
-    """Open one of `BACKENDS` on cpu, cuda or cuda:N; by default CUDA if present, else the CPU.
+    """Open one of `BACKENDS` on cpu, cuda or cuda:N; by default CUDA if present, else the CPU;
+    numba takes the CPU.
 
     Raises:
         CurvescopeError: the backend does not exist, its library is missing, or it cannot use the
             device.
     """
     check_choice("backend", name, BACKENDS)
-    module = importlib.import_module(_MODULES[name], __package__)
-    backend: Backend = module.open_backend(device)
+    module = ".numba_cpu" if name == "numba" and device in (None, "cpu") else _MODULES[name]
+    backend: Backend = importlib.import_module(module, __package__).open_backend(device)
     return backend

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ...base.errors import CurvescopeError
 from ...profiling.hardware.host import cpu_name, last_level_cache_bytes
 from ...profiling.hardware.precisions import PRECISIONS
 from ..conditions import CpuWatch
@@ -30,10 +29,8 @@ _BYTES_PER_RUN = 32_000_000
 _CHAIN_BYTES = (("avx512f", 1024), ("avx2", 320), ("", 256))
 
 
-def open_backend(device: str | None) -> NumbaCpuBackend:
+def open_backend(device: str | None) -> NumbaCpuBackend:  # noqa: ARG001 - the CPU
     """See `backends.open_backend`."""
-    if device not in (None, "cpu"):
-        raise CurvescopeError(f"The backend numba runs on the CPU: --backend cupy for {device}.")
     remedy = "This needs numba. Install it with `pip install 'curvescope[numba]'`."
     return NumbaCpuBackend(import_library("numba", remedy))
 

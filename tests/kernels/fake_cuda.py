@@ -7,9 +7,6 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from curvescope.kernels.backends.cuda_device import DeviceFacts
-from curvescope.kernels.timers import EventApi
-
 
 class Memory:
     """Buffers at made-up addresses."""
@@ -66,31 +63,35 @@ def run_kernel(memory, name, grid, block, arguments):
 
 
 class FakeLibrary:
-    """A `cubins.Driver`; events count launches, a millisecond each."""
+    """What the backend uses of `pycuda.driver` and of its device; events count launches, a
+    millisecond each.
+    """
+
+    Context = SimpleNamespace(synchronize=lambda: None)
 
     def __init__(self, capability=(8, 0), sm_count=4):
         self.memory, self.launches, self.loaded = Memory(), [], []
-        self.facts = DeviceFacts("Fake GPU", capability, sm_count, 1_000_000_000, 4096)
-        self.events = EventApi(
-            self._event, lambda: None, elapsed_ms=lambda start, end: float(end.at - start.at)
-        )
-        self.upload = self.memory.put
-        self.address = int
+        self.device_attribute = SimpleNamespace(MULTIPROCESSOR_COUNT=sm_count, L2_CACHE_SIZE=4096)
+        self.get_attribute = lambda value: value
+        self.name, self.total_memory = lambda: "Fake GPU", lambda: 1_000_000_000
+        self.compute_capability = lambda: capability
+        self.to_device = self.memory.put
 
-    def load(self, cubin, kernel):
-        self.loaded.append((cubin, kernel))
-        return kernel
-
-    def download(self, buffer, like):
-        return self.memory.at(buffer).reshape(like.shape).astype(like.dtype)
-
-    def launcher(self, function, grid, block, arguments):
-        return partial(self._launch, function, *arguments, grid=grid, block=block)
-
-    def _event(self):
+    def Event(self):  # noqa: N802
         event = SimpleNamespace(query=lambda: False)
         event.record = lambda: setattr(event, "at", len(self.launches))
+        event.time_since = lambda start: float(event.at - start.at)
         return event
+
+    def module_from_buffer(self, cubin):
+        def get_function(kernel):
+            self.loaded.append((cubin, kernel))
+            return partial(self._launch, kernel)
+
+        return SimpleNamespace(get_function=get_function)
+
+    def memcpy_dtoh(self, result, buffer):
+        result[...] = self.memory.at(buffer).reshape(result.shape)
 
     def _launch(self, kernel, *arguments, grid, block):
         self.launches.append(kernel)

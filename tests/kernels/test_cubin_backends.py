@@ -14,6 +14,7 @@ from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.kernels.backends import UnsupportedError, cubins, open_backend, peak_problem
 from curvescope.kernels.backends.cubins import CubinBackend
 from curvescope.kernels.backends.cupy import CupyDriver
+from curvescope.kernels.backends.pycuda import PycudaDriver
 from curvescope.kernels.catalog import KERNELS
 from curvescope.kernels.compile import compile_source, own_sources
 from curvescope.kernels.conv import DIRECTIONS, Conv
@@ -57,7 +58,7 @@ def library():
 
 @pytest.fixture
 def backend(library):
-    return CubinBackend("fake", library)
+    return CubinBackend("pycuda", PycudaDriver(library, library))
 
 
 @pytest.mark.parametrize("problem", CHECKED, ids=lambda problem: problem.label)
@@ -129,7 +130,7 @@ def test_the_nearest_older_cubin_of_the_same_major_version_is_taken(capability, 
 
 def on_device(capability):
     library = FakeLibrary(capability, 132)
-    return CubinBackend("fake", library)
+    return CubinBackend("pycuda", PycudaDriver(library, library))
 
 
 def hopper(monkeypatch, wgmma):
@@ -303,12 +304,13 @@ def test_cupy_launches_through_the_driver_and_times_in_the_same_stream(problem, 
     assert backend.describe()["compute_capability"] == "8.6"
 
 
-def test_where_the_library_is_missing_it_is_said_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(BackendMissingError, match=r"curvescope\[cuda12\]"):
-        open_backend("cupy", "cuda")
+@pytest.mark.parametrize(("name", "extra"), [("cupy", "cuda12"), ("pycuda", "pycuda")])
+def test_where_the_library_is_missing_it_is_said_how_to_get_it(monkeypatch, name, extra):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(BackendMissingError, match=rf"curvescope\[{extra}\]"):
+        open_backend(name, "cuda")
     with pytest.raises(CurvescopeError, match="not cpu"):
-        open_backend("cupy", "cpu")
+        open_backend(name, "cpu")
 
 
 def test_cupy_has_a_context_before_a_module_is_loaded(monkeypatch):

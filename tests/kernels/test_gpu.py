@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from curvescope.base.errors import BackendMissingError
-from curvescope.kernels.backends import open_backend, peak_problem
+from curvescope.kernels.backends import UnsupportedError, open_backend, peak_problem
 from curvescope.kernels.conv import DIRECTIONS, Conv
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.latency import Latency
@@ -33,7 +33,7 @@ PROBLEMS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["torch", CUPY])
+@pytest.fixture(scope="module", params=["torch", CUPY, "pycuda", "numba"])
 def backend(request):
     try:
         return open_backend(request.param, "cuda")
@@ -56,6 +56,8 @@ def is_supported(backend, problem):
     """Whether a backend has a kernel for the problem, on Ampere and later."""
     if backend == "torch":
         return not isinstance(problem, Latency)
+    if backend == "numba":
+        return isinstance(problem, (Gemm, Memory)) and problem.precision == "fp32"
     if isinstance(problem, Launch):
         return problem.kind != "graph"
     return isinstance(problem, Latency) or problem.precision == "fp32"
@@ -72,7 +74,7 @@ def measured_ns(backend, problem, **method):
 
 
 def test_the_levels_of_memory_are_told_apart(backend):
-    if backend.name != "cupy":
+    if backend.name not in ("cupy", "pycuda"):
         pytest.skip(f"{backend.name} times whole passes or has no pointer chase")
     l2, dram = memory_levels(backend.describe())
     rates = [
@@ -87,6 +89,8 @@ def test_the_levels_of_memory_are_told_apart(backend):
 
 
 def test_the_throughput_of_launches_is_the_devices(backend):
+    if backend.name == "numba":
+        pytest.skip("numba has no launch problem")
     one_ns, measurement = measured_ns(backend, Launch("throughput"))
     assert not any(sample.waits_for_host for visit in measurement.visits for sample in visit)
     assert one_ns < measured_ns(backend, Launch("synchronize"))[0]
@@ -103,3 +107,19 @@ def test_the_peaks_do_the_arithmetic_they_say(backend):
             precision,
             measurement.verification,
         )
+
+
+def test_the_same_cubin_takes_the_same_time_through_every_library():
+    # Generous: it finds a stream or an event in the wrong place, not a percent.
+    medians = {}
+    problem = Gemm(2048, 2048, 2048)
+    for name in ("cupy", "pycuda"):
+        try:
+            backend = open_backend(name, "cuda")
+            measurement = BenchMeasurement(problem)
+            measurement.take(backend, Method(cache="hot", visit_s=0.2))
+        except (BackendMissingError, UnsupportedError) as error:
+            pytest.skip(str(error))
+        medians[name] = float(np.median(measurement.durations_ns()))
+    assert len(medians) == 2
+    assert max(medians.values()) < 1.2 * min(medians.values())

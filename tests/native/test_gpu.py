@@ -13,7 +13,9 @@ import textwrap
 import numpy as np
 import pytest
 
+from curvescope.base.errors import BackendMissingError
 from curvescope.cli import main
+from curvescope.kernels.backends import open_backend
 from curvescope.profiling.recording.store import open_recording
 
 from ..shared import CUPY
@@ -203,7 +205,10 @@ _OTHERS = {
 
 @pytest.mark.parametrize("package", ["numba", CUPY, "pycuda"])
 def test_a_block_records_what_another_package_launches(tmp_path, package):
-    pytest.importorskip(package)
+    try:
+        open_backend(package, "cuda")
+    except BackendMissingError as error:
+        pytest.skip(str(error))
     block = f"""
         import curvescope
         launch()  # compiled, and CUDA under way before the block

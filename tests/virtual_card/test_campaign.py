@@ -55,7 +55,7 @@ NOT_RUN = {
 # a process of its own all the same.
 IN_PROCESSES = ("outside",)
 # Packages that the environment of these tests lacks.
-MISSING = ("cupy",)
+MISSING = ("cupy", "pycuda")
 H100 = Card(virtual_time=True)
 
 

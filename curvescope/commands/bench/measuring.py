@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group(parser, WHERE).add_argument(
-        "--backend", default="torch", help="torch, numba (CPU) or cupy (GPU) (default: %(default)s)"
+        "--backend", default="torch", help="torch, numba, cupy or pycuda (default: %(default)s)"
     )
     group(parser, HOW).add_argument(
         "--no-verify", action="store_true", help="do not check results; the table marks them with *"
@@ -86,11 +86,16 @@ def own_kernels(library: Backend, device: str | None) -> Backend:
     """
     from ...kernels.backends import open_backend
 
-    name = "numba" if library.describe()["kind"] == "cpu" else "cupy"
-    try:
-        return open_backend(name, device)
-    except BackendMissingError as error:
-        print(f"curvescope: {error}", file=sys.stderr)
+    backends = (
+        [("numba", "cpu")]
+        if library.describe()["kind"] == "cpu"
+        else [("cupy", device), ("pycuda", device)]
+    )
+    for name, on in backends:
+        try:
+            return open_backend(name, on)
+        except BackendMissingError as error:
+            print(f"curvescope: {error}", file=sys.stderr)
     print(
         f"curvescope: {library.name} measures memory instead; no latency, no arithmetic peak.",
         file=sys.stderr,

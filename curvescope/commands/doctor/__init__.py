@@ -268,6 +268,7 @@ _CHECKS: tuple[Callable[[], Check], ...] = (
         "measures memory, load latency and the arithmetic peak of a CPU in `bench`",
     ),
     partial(_package, "cupy", "cuda12", "runs Curvescope's CUDA kernels in `bench`"),
+    partial(_package, "pycuda", "pycuda", "runs Curvescope's CUDA kernels in `bench`"),
     partial(
         _package, "mcp", "mcp", "answers questions of agents about recordings (`curvescope mcp`)"
     ),

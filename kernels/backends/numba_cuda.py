@@ -1,0 +1,139 @@
+"""numba on CUDA: memory kernels and a tiled SGEMM compiled by numba, timed by its events."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...base.errors import BackendMissingError
+from ..cuda_plans import BYTES_PER_LAUNCH
+from ..gemm import Gemm
+from ..memory import Memory
+from ..problem import Array, Problem
+from ..timers import EventApi, Run
+from . import Prepared, UnsupportedError, import_library, run_in_turn
+from .cuda_device import CudaBackend, DeviceFacts, device_index
+
+_BLOCK_THREADS = 256
+_BLOCKS_PER_SM = 8
+
+
+def open_backend(device: str) -> NumbaCudaBackend:
+    """See `backends.open_backend`."""
+    index = device_index(device, "numba")
+    remedy = "This needs numba: `pip install 'curvescope[numba]'`, and numba-cuda for a new CUDA."
+    cuda = import_library("numba.cuda", remedy)
+    if not cuda.is_available():
+        raise BackendMissingError(
+            "numba finds no CUDA device or no CUDA toolkit: `curvescope doctor`, and "
+            "`pip install numba-cuda`."
+        )
+    cuda.select_device(index)
+    check_that_it_compiles(cuda)
+    _silence_few_blocks()
+    opened = cuda.get_current_device()
+    name = opened.name
+    facts = DeviceFacts(
+        name.decode() if isinstance(name, bytes) else name,
+        opened.compute_capability,
+        opened.MULTIPROCESSOR_COUNT,
+        cuda.current_context().get_memory_info()[1],
+        opened.L2_CACHE_SIZE,
+    )
+    return NumbaCudaBackend(
+        cuda, facts, EventApi(partial(cuda.event, timing=True), cuda.synchronize), index
+    )
+
+
+def check_that_it_compiles(cuda: Any) -> None:
+    """Compile a kernel without a body: numba-cuda asks NumPy for its functions only then.
+
+    Raises:
+        BackendMissingError: this NumPy no longer has one of them.
+    """
+    try:
+        cuda.compile_ptx_for_current_device(lambda: None, ())
+    except AttributeError as error:
+        raise BackendMissingError(
+            f"numba-cuda does not compile beside NumPy {np.__version__} ({error}): install a newer "
+            "numba-cuda, or an older NumPy."
+        ) from error
+
+
+def _silence_few_blocks() -> None:
+    """Let numba not warn at every launch of few blocks, which is no news for a small problem."""
+    for settings in ("numba.core.config", "numba.cuda.core.config"):  # the latter is numba-cuda's
+        with contextlib.suppress(ImportError):
+            module: Any = importlib.import_module(settings)
+            module.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+
+
+class NumbaCudaBackend(CudaBackend):
+    """Runs the kernels of `numba_cuda_kernels` in the default stream."""
+
+    name = "numba"
+
+    def __init__(self, cuda: Any, facts: DeviceFacts, events: EventApi, index: int = 0) -> None:
+        super().__init__(facts, events, index)
+        self._cuda = cuda
+
+    def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
+        if problem.precision != "fp32":
+            raise UnsupportedError("Curvescope's numba kernels are fp32")
+        if isinstance(problem, Memory):
+            return self._memory(problem, operands)
+        if isinstance(problem, Gemm):
+            return self._gemm(problem, operands)
+        raise UnsupportedError(f"Curvescope has no numba kernel for {type(problem).__name__}")
+
+    def _memory(self, problem: Memory, operands: tuple[Array, ...]) -> Prepared:
+        from . import numba_cuda_kernels as kernels
+
+        if problem.stride > 1:
+            raise UnsupportedError("Curvescope's numba kernels do not support a stride")
+        arrays = [self._cuda.to_device(array) for array in operands]
+        kernel = getattr(kernels, problem.kind)
+        threads = kernels.SUM_THREADS if problem.kind == "read" else _BLOCK_THREADS
+        blocks = min(-(-problem.elements // threads), self._facts.sm_count * _BLOCKS_PER_SM)
+        out = self._cuda.device_array(
+            blocks if problem.kind == "read" else problem.elements, np.float32
+        )
+
+        passes = problem.repeats(BYTES_PER_LAUNCH)
+        launch = partial(kernel[blocks, threads], *arrays, out)
+        once = partial(launch, 1)
+
+        def result() -> Array:
+            once()
+            values: Array = out.copy_to_host().astype(np.float64)
+            return values.sum(keepdims=True) if problem.kind == "read" else values
+
+        return Prepared(partial(launch, passes), result, f"numba {problem.kind}", passes, once=once)
+
+    def _gemm(self, problem: Gemm, operands: tuple[Array, ...]) -> Prepared:
+        from . import numba_cuda_kernels as kernels
+
+        # numba transposes a device array by a copy: a transposed problem runs untransposed, and the
+        # copy is not timed.
+        a, b = problem.views((self._cuda.to_device(operands[0]), self._cuda.to_device(operands[1])))
+        out = self._cuda.device_array((problem.n, problem.m), np.float32)
+        grid = (-(-problem.m // kernels.TILE), -(-problem.n // kernels.TILE))
+        run = partial(kernels.sgemm[grid, (kernels.TILE, kernels.TILE)], b, a, out)
+        host: Callable[[], Array] = lambda: out.copy_to_host().astype(np.float64)  # noqa: E731
+        return Prepared(run, host, "numba sgemm")
+
+    def _buffer_pass(self, size_bytes: int) -> Run:
+        from . import numba_cuda_kernels as kernels
+
+        blocks = self._facts.sm_count * _BLOCKS_PER_SM
+        buffer = self._cuda.to_device(np.zeros(size_bytes // 4, np.float32))
+        sums = self._cuda.device_array(blocks, np.float32)
+        scale = partial(kernels.scale[blocks, _BLOCK_THREADS], buffer, buffer, 1)
+        return run_in_turn(
+            scale, partial(kernels.read[blocks, kernels.SUM_THREADS], buffer, sums, 1)
+        )

@@ -44,7 +44,7 @@ from .time_columns import (
     is_measure,
     unit_ns,
 )
-from .values import LATEST_NS, MOST_I32
+from .values import LATEST_NS, MOST_I32, REPEATS_ALIKE
 
 NAME = "table of times"
 _MOST_TEXT = 1 << 26  # bytes of a table in prose or JSON
@@ -55,7 +55,6 @@ BLOCKS = 32  # of repeats of one size, whose medians are kept
 _RUN = 1 << 20  # rows that are kept until those of one size become medians
 _STEP = 64  # rows of such a median
 _LEAST_STEPS = 2 * BLOCKS  # of one size in a run
-_ALIKE = 4 / 3  # ratio of repeats, beyond which they are none
 _FEW = 16  # repeats that may be curves of their own
 _LONGEST_NAME = 200
 _LONGEST_SHOWN, _MOST_SHOWN = 60, 20  # characters of a cell, and columns, in a message
@@ -514,5 +513,5 @@ def _unlike_curves(ns: Floats, curves: Ints, begins: Ints, counts: Ints) -> set[
     """The curves of which few rows of one size differ by a third or more, so are no repeats."""
     several = counts > 1
     most, least = np.maximum.reduceat(ns, begins), np.minimum.reduceat(ns, begins)
-    unlike = several & (counts <= _FEW) & (most > _ALIKE * least)
+    unlike = several & (counts <= _FEW) & (most > REPEATS_ALIKE * least)
     return set(curves[unlike].tolist())

@@ -172,6 +172,15 @@ def test_the_foot_of_a_stair_counts_at_its_captured_size(explained):
     assert log.curve.at(16).n == sizes.count(16) + rare
 
 
+def test_a_curve_that_falls_is_said_to_fall(tmp_path, capsys):
+    """Over it stood "each request adds about as much as the one before"."""
+    path = tmp_path / "server.log"
+    path.write_text(vllm_start() + vllm_steps(walk(4, 40, 3000), lambda n: 30 - 0.4 * n))
+    text = printed(capsys, "explain", path)
+    assert "requests take less time a step than" in text
+    assert "adds about as much" not in text
+
+
 def test_a_steady_load_is_no_curve_and_nothing_is_claimed(tmp_path, capsys):
     path = tmp_path / "server.log"
     path.write_text(vllm_start(100) + vllm_steps([64] * 900 + [63] * 100, with_cliff(96, 4.0)))

@@ -4,24 +4,24 @@ A piece is a time that does not fall with more work: constant, on a line, as the
 of the size, or on two lines that meet. How many pieces there are, and where they begin, is an exact
 search over all places (dynamic programming) for the least of: squared relative errors over the
 noise, and a price for every number that was fitted. The noise is found in the same search, so jumps
-are no part of it; it leans on `USUAL_NOISE` where a curve is short.
+are no part of it; it leans on `USUAL_NOISE` where a curve is short. Where the noise is not stated,
+one shape with jumps (`curve_families`) stands in place of pieces that explain no more.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
+from .curve_families import USUAL_NOISE, WEIGHT, Shape, Shaped, find_jumps
 from .decompose.statistics import Floats, Ints
 
-USUAL_NOISE = 0.03  # published benchmarks vary by 1 to 5 % between runs
 # printed times are rounded, and no table states the difference between two runs of one card
 LEAST_NOISE = 0.005
-WEIGHT = 3.0  # of the usual noise, in times
 _NOISES = np.geomspace(LEAST_NOISE, 0.4, 24)
 _WIDTH = 0.2  # how much a fitted number may change a time, as a share of it
 # of a jump where the noise is found with it, and of its place times the logarithm of the number of
@@ -32,6 +32,11 @@ _PRICE_OF_PLACE = 2.0
 _LEAST_STAIRS = 3  # edges, and on average sizes of each
 _LEAST_OF_STAIR = 2
 _USUAL_RANGE = math.log(2.5)  # of the logarithm of the noise around the usual one
+# of a jump of one shape, and what else pieces of their own cost, which explain more curves; less
+# where both have the same jumps, as pieces are nearer to the times beside them
+_PRICE_OF_FACTOR = 1.2
+_SHARED = 15.0
+_SHARED_WHERE_ALIKE = 5.0
 _MOST_PLACES = 64  # at which a piece may begin
 _POWERS = (1.0, 0.5, 2.0)
 _BENT = -1.0  # power that stands for two lines that meet
@@ -48,6 +53,7 @@ class Piece:
     knot: float | None  # size at which two lines meet
     coefficients: Floats
     covariance: Floats  # of the coefficients, for a relative error of 1
+    shape: Shape | None = None  # which all pieces share, each with a factor of its own
 
     @property
     def count(self) -> int:
@@ -64,7 +70,14 @@ class Piece:
 
     def rows(self, sizes: Floats) -> Floats:
         """What the coefficients are multiplied by for the times at several sizes."""
+        if self.shape is not None:
+            return self.shape.columns(sizes)
         return _basis(np.asarray(sizes, np.float64), self.power, self.knot)
+
+    def jump_row(self, size: float) -> Floats:
+        """The same for a difference to another piece: what pieces of a shape share is left out."""
+        row = self.row(size)
+        return row if self.shape is None else row * [1, 0, 0]
 
     def slope_row(self, size: float, *, before: bool) -> Floats:
         """What they are multiplied by for the slope at a size, on one side of it."""
@@ -114,17 +127,51 @@ def fit_pieces(
         found += [(_sum(costs, cuts) + place_price, cuts) for cuts in stairs]
         cost, cuts = min(found, key=lambda one: one[0])
         searched.append((cost + lean, cuts, every))
-    _, cuts, every = min(searched, key=lambda one: one[0])
+    cost, cuts, every = min(searched, key=lambda one: one[0])
+    if errors is None:
+        shaped = find_jumps(x, y, _PRICE_OF_FACTOR)
+        agrees = [int(places[cut]) for cut in cuts[1:-1]] == list(shaped.cuts)
+        if shaped.cost < cost + (_SHARED_WHERE_ALIKE if agrees and shaped.cuts else _SHARED):
+            return _fit_shaped(x, y, shaped)
     edges, kinds = [*places.tolist(), len(x)], list(_COSTS)
     of_pieces = [
         (edges[begin], edges[end], kinds[int(every[:, begin, end - 1].argmin())])
-        for begin, end in itertools.pairwise(cuts)
+        for begin, end in pairwise(cuts)
     ]
     pieces = tuple(_piece(x, y, weights, *one) for one in of_pieces)
     noise, degrees = (1.0, math.inf) if errors is not None else _noise(x, y, weights, pieces)
     whole = min(float(rest[0, -1]) for rest in squares.values())
     smooth_noise = math.sqrt(max(whole, 0.0) / max(len(x) - 2, 1))
     return Fit(x, y, pieces, noise, degrees, smooth_noise, relative * noise)
+
+
+def _fit_shaped(x: Floats, y: Floats, shaped: Shaped) -> Fit:
+    """A curve of one shape, whose factors are its pieces."""
+    logs = np.log(y / shaped.shape.times(x))
+    edges = [0, *shaped.cuts, len(x)]
+    levels = [float(logs[begin:end].mean()) for begin, end in pairwise(edges)]
+    fitted = np.repeat(levels, np.diff(edges))
+    degrees = max(len(x) - len(levels) - len(shaped.cuts) - 1, 0) + WEIGHT
+    rest = float(((logs - fitted) ** 2).sum())
+    noise = max(math.sqrt((rest + WEIGHT * USUAL_NOISE**2) / degrees), LEAST_NOISE)
+    columns = shaped.shape.columns(x) / (np.exp(fitted) * shaped.shape.times(x))[:, None]
+    scale = np.sqrt((columns**2).sum(axis=0))
+    scale[scale == 0] = 1.0
+    common = np.linalg.pinv((columns / scale).T @ (columns / scale)) / np.outer(scale, scale)
+    pieces: list[Piece] = []
+    for (begin, end), level, error in zip(
+        pairwise(edges), levels, (0, *shaped.errors), strict=True
+    ):
+        factor, own = math.exp(level), 1 / (end - begin)
+        if pieces:  # what its jump is less sure than the factors before and behind it
+            of_left = pieces[-1].covariance[0, 0] / factor**2
+            own = max(own, error**2 - of_left)
+        covariance = np.pad(common[1:, 1:], (1, 0))
+        covariance[0, 0] = factor**2 * own
+        coefficients = np.array([factor, 0.0, 0.0])
+        pieces.append(Piece(begin, end - 1, 1.0, None, coefficients, covariance, shaped.shape))
+    smooth_noise = float(logs.std()) * math.sqrt(len(x) / max(len(x) - 2, 1))
+    return Fit(x, y, tuple(pieces), noise, degrees, smooth_noise, np.full(len(x), noise))
 
 
 def _scale(y: Floats) -> Floats:
@@ -362,7 +409,7 @@ def _staircases(x: Floats, places: Ints) -> list[list[int]]:
 
 def _sum(costs: Floats, cuts: list[int]) -> float:
     """What pieces cost beside their places."""
-    return float(sum(costs[begin, end - 1] for begin, end in itertools.pairwise(cuts)))
+    return float(costs[cuts[:-1], np.array(cuts[1:]) - 1].sum())
 
 
 def _piece(x: Floats, y: Floats, weights: Floats, begin: int, end: int, power: float) -> Piece:

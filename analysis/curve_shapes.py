@@ -106,9 +106,11 @@ def _edge(fit: Fit, left: Piece, right: Piece, tests: int, sure: str) -> Event |
     before, at = float(fit.sizes[left.last]), float(fit.sizes[right.first])
     of_left, of_right = -left.row(before), right.row(at)
     beyond = []
-    if not _outgrows(left, before, before=True) and not _outgrows(right, at, before=False):
+    if left.shape is not None:
+        beyond.append((-left.jump_row(at), right.jump_row(at)))
+    elif not _outgrows(left, before, before=True) and not _outgrows(right, at, before=False):
         beyond.append((of_left * at / before, of_right))
-    if min(left.count, right.count) > 1:
+    if left.shape is None and min(left.count, right.count) > 1:
         left_slope, right_slope = _slopes(left, right, before, at)
         beyond.append((of_left - left_slope, of_right - right_slope))
     tested = [_value(fit, left, row, right, other) for row, other in beyond]
@@ -144,7 +146,7 @@ def _slow_events(fit: Fit, tests: int, sure: str) -> list[Event]:
     found: list[Event] = []
     for left, right in itertools.pairwise(fit.pieces):
         before, at = float(fit.sizes[left.last]), float(fit.sizes[right.first])
-        value, error = _value(fit, left, left.row(before), right, -right.row(at))
+        value, error = _value(fit, left, left.jump_row(before), right, -right.jump_row(at))
         if value <= 0:
             continue
         level = right.at(at)

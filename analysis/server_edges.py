@@ -97,12 +97,27 @@ def _unknown_edge(steps: DecodeSteps, curve: tuple[Ints, Floats], sizes: Ints) -
     edges = [
         (p, -value.value, at, value)
         for (at, value), p in zip(able, adjusted, strict=True)
-        if p < LEVEL and value.value >= MATERIAL_UNKNOWN * _time_at(part, at)
+        if p < LEVEL
+        and value.value >= MATERIAL_UNKNOWN * _time_at(part, at)
+        and _is_in_curve(own, part, at, value.value)
     ]
     if not edges:
         return []
     p, _, at, value = min(edges, key=lambda edge: edge[:2])
     return [_edge(steps, value, p, (at, int(sizes[-1])), known=False)]
+
+
+def _is_in_curve(steps: DecodeSteps, curve: tuple[Ints, Floats], at: int, extra_ms: float) -> bool:
+    """Whether the times behind a size lie above the line through those before it, by half of an
+    edge. A curve that bends down between them looks like one by the mean slope of both sides.
+    """
+    sizes, times_ms = curve
+    small, large = sizes[sizes <= at][-_NEAR:], sizes[sizes > at][:_NEAR]
+    work_of = dict(zip(steps.sizes.tolist(), steps.work.tolist(), strict=True))
+    slope, _ = _slope(steps, curve, small, large[:0])
+    levels = times_ms - slope * np.array([work_of[size] for size in sizes.tolist()])
+    rise = np.median(levels[np.isin(sizes, large)]) - np.mean(levels[np.isin(sizes, small)])
+    return bool(rise >= extra_ms / 2)
 
 
 def _edge(

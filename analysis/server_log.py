@@ -208,13 +208,20 @@ def explain_log(recording: Recording) -> LogCurve:
     steps = recording.frame("steps")
     decode = decode_steps(recording)
     times_ns, notes = _at_equal_context(decode)
-    blocks = block_steps(decode, times_ns)
     sizes = decode["batch"].to_numpy(np.int64)
-    count = decode.groupby("batch").size()
+    padded = _pad(server)
+    pooled = _pool_rare(sizes, times_ns, padded)
+    blocks = block_steps(decode.assign(batch=pooled), times_ns)
+    count = pd.Series(pooled).value_counts()
     limit = graph_limit(server)
     curve = None
     if blocks["batch"].nunique() >= LEAST_SIZES:
-        curve = _with_all_steps(cost_curve(blocks), sizes, times_ns)
+        curve = _with_all_steps(cost_curve(blocks), pooled, times_ns)
+        if moved := int(np.count_nonzero(pooled != sizes)):
+            notes.append(
+                f"{counted(moved, 'step')} of rare numbers of requests count at the captured size "
+                "that they ran."
+            )
         rare = count[count < BLOCKS]
         if len(rare):
             notes.append(
@@ -227,17 +234,21 @@ def explain_log(recording: Recording) -> LogCurve:
             f"{OTHER_SETTINGS} ({names}), so no edge is held against graphs. Explain the part of "
             "each alone."
         )
+    if before := server.get("lines_before_graphs"):
+        notes.append(
+            f"Left out: {counted(before, 'line')} without a graph, at numbers of requests that "
+            f"also ran with one. Their steps took {server['time_before_graphs']:.2f} times as long."
+        )
     if unknown := server.get("lines_without_accepted"):
         notes.append(
             f"{counted(unknown, 'line')} of {len(decode)} {'does' if unknown == 1 else 'do'} not "
             "tell how many drafted tokens were accepted, so their steps took longer than is said."
         )
-    padded = _pad(server)
     edges: tuple[Edge, ...] = ()
     beyond = None
     noise = None if curve is None else _noise(curve)
     if curve is not None and noise is None:
-        edges, beyond = _edges(curve, sizes, times_ns, limit, padded)
+        edges, beyond = _edges(curve, pooled, times_ns, limit, padded)
     return LogCurve(
         server=server,
         decode_steps=len(decode),
@@ -248,7 +259,9 @@ def explain_log(recording: Recording) -> LogCurve:
         edges=edges,
         beyond_ms=beyond,
         outside=None if limit is None else float(np.mean(sizes > limit)),
-        padding=None if curve is None or not limit else _padding(curve, count, limit, padded),
+        padding=None
+        if curve is None or not limit
+        else _padding(curve, sizes, pooled, limit, padded),
         prompts=tuple(_prompt_costs(steps, curve)),
         batching=None if curve is None or noise is not None else _batching(curve),
         noise=noise,
@@ -383,8 +396,23 @@ def _work(sizes: Floats, captured: Ints) -> Floats:
     )
 
 
+def _pool_rare(sizes: Ints, times_ns: Floats, captured: Ints) -> Ints:
+    """The sizes, of which those with fewer than `BLOCKS` steps are the captured size that they run,
+    where times follow that: else the foot of a stair may be left out.
+    """
+    if not len(captured):
+        return sizes
+    distinct, place, counts = np.unique(sizes, return_inverse=True, return_counts=True)
+    medians = pd.Series(times_ns).groupby(place).median().to_numpy(np.float64)
+    if not _is_padded(np.column_stack([distinct, medians]), captured):
+        return sizes
+    ran = _work(sizes.astype(np.float64), captured).astype(np.int64)
+    return np.where(counts[place] < BLOCKS, ran, sizes)
+
+
 def _is_padded(points: Floats, captured: Ints) -> bool:
-    """Whether times follow the captured sizes at least as well as the running requests.
+    """Whether times follow the captured sizes more than the running requests: among the sizes that
+    run one captured size they rise by less than half as much as over all.
 
     The work of attention and of sampling is that of the running ones, and may be most of a step.
 
@@ -392,15 +420,12 @@ def _is_padded(points: Floats, captured: Ints) -> bool:
         points: sizes and times, ms, shape (sizes, 2).
         captured: captured sizes, increasing.
     """
-
-    def misfit(work: Floats) -> float:
-        away = work - work.mean()
-        squares = float(away @ away)
-        slope = float(away @ times) / squares if squares else 0.0
-        return float(np.sum((times - times.mean() - slope * away) ** 2))
-
     sizes, times = points[:, 0], points[:, 1]
-    return len(points) < _LEAST_SLOPE or misfit(_work(sizes, captured)) <= misfit(sizes)
+    inside = sizes - pd.Series(sizes).groupby(_work(sizes, captured)).transform("mean").to_numpy()
+    if len(points) < _LEAST_SLOPE or not inside.any():
+        return True
+    away = sizes - sizes.mean()
+    return bool(inside @ times / (inside @ inside) <= away @ times / (away @ away) / 2)
 
 
 def _edges(
@@ -416,7 +441,9 @@ def _edges(
     return find_edges(steps, (points[:, 0].astype(np.int64), points[:, 1]), limit)
 
 
-def _padding(curve: Curve, count: pd.Series[int], limit: int, captured: Ints) -> Estimate | None:
+def _padding(
+    curve: Curve, requests: Ints, pooled: Ints, limit: int, captured: Ints
+) -> Estimate | None:
     """The share of the decode time that padding takes if a request costs what the line's slope
     says.
 
@@ -428,13 +455,16 @@ def _padding(curve: Curve, count: pd.Series[int], limit: int, captured: Ints) ->
     work = _work(sizes, captured)
     if len(captured) and not _is_padded(np.column_stack([sizes, times_ms]), captured):
         return None
-    if not len(captured) or len(np.unique(work)) < _LEAST_SLOPE or (work == sizes).all():
+    own = requests[np.isin(pooled, sizes)].astype(np.float64)
+    added = float(np.sum(_work(own, captured) - own))
+    if not len(captured) or len(np.unique(work)) < _LEAST_SLOPE or not added:
         return None
-    steps = count.reindex(sizes.astype(np.int64)).to_numpy(np.float64)
     from_mean = work - work.mean()
     slope = from_mean / float(from_mean @ from_mean)  # coefficients of T that give ms for a request
-    weights = slope * float(steps @ (work - sizes))
-    whole = float(steps @ [curve.at(int(size)).time_ms.value for size in sizes])
+    weights = slope * added
+    whole = float(
+        sum(np.count_nonzero(pooled == size) * t for size, t in zip(sizes, times_ms, strict=True))
+    )
     share = tuple(
         (int(size), float(weight / whole)) for size, weight in zip(sizes, weights, strict=True)
     )

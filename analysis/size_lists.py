@@ -61,15 +61,30 @@ class SizeCosts:
         np.add.at(weights, self.runs_at(present) - 1, self.counts)
         before = float(weights @ self.times_ms)
         np.add.at(weights, self.runs_at(sizes) - 1, -self.counts)
+        value = float(weights @ self.times_ms) / before
+        error = self._error(weights) / before
+        half = error * quantile(self.fit.degrees)
+        p = p_of(value / error, self.fit.degrees) if error else float(value == 0)
+        return Estimate(value, value - half, value + half, p)
+
+    def ratio(self, size: int, other: int) -> Estimate:
+        """The time of a size over that of another one; p of equal times."""
+        weights = np.zeros(self.largest)
+        value = float(self.times_ms[size - 1] / self.times_ms[other - 1])
+        weights[size - 1] += 1 / self.times_ms[other - 1]
+        weights[other - 1] -= value / self.times_ms[other - 1]
+        error = self._error(weights)
+        half = error * quantile(self.fit.degrees)
+        p = p_of((value - 1) / error, self.fit.degrees) if error else float(value == 1)
+        return Estimate(value, value - half, value + half, p)
+
+    def _error(self, weights: Floats) -> float:
+        """The standard error of a weighted sum of the times."""
         variance = 0.0
         for piece, places in _by_piece(self.fit, self.largest):
             row = weights[places] @ piece.rows(np.asarray(places + 1, np.float64))
             variance += float(row @ piece.covariance @ row)
-        value = float(weights @ self.times_ms) / before
-        error = self.fit.noise * math.sqrt(max(variance, 0.0)) / before
-        half = error * quantile(self.fit.degrees)
-        p = p_of(value / error, self.fit.degrees) if error else float(value == 0)
-        return Estimate(value, value - half, value + half, p)
+        return self.fit.noise * math.sqrt(max(variance, 0.0))
 
 
 def costs_of(fit: Fit, histogram: Mapping[int, float] | None) -> SizeCosts:

@@ -4,8 +4,9 @@ and the curves of `benchmarks/published/sealed`, which others published and nobo
     python -m benchmarks.curve_shapes [--count 1000] [--sealed]
 
 writes benchmarks/results/curve_shapes.json. Null curves have a fixed and a proportional part, a
-knee, or saturate, over 5 to 64 sizes (doubling, every one, or drawn), with noise of 0.5 to 10 %.
-Curves with a jump of 20 % have noise of 3 % and at least four sizes before and behind it.
+knee, or saturate, or have a shape that no rule knows, over 5 to 64 sizes (doubling, every one, or
+drawn), with noise of 0.5 to 10 %. Curves with a jump of 20 % have noise of 3 % and at least four
+sizes before and behind it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ import argparse
 import json
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+from scipy.special import logsumexp
 
+from curvescope.analysis.curve_families import USUAL_NOISE, WEIGHT, Family, Shape
 from curvescope.analysis.curve_pieces import fit_pieces
 from curvescope.analysis.curve_shapes import claimed, find_events
 from curvescope.analysis.time_tables import explain_curves
@@ -28,6 +33,24 @@ HERE = Path(__file__).parent
 SEALED = HERE / "published" / "sealed"
 RESULT = HERE / "results" / "curve_shapes.json"
 NOISES = (0.005, 0.01, 0.03, 0.05, 0.1)
+_DEEPBENCH = {  # columns that name a problem
+    "deepbench_conv": [
+        "pass",
+        "w",
+        "h",
+        "c",
+        "k",
+        "r",
+        "s",
+        "pad_w",
+        "pad_h",
+        "stride_w",
+        "stride_h",
+    ],
+    "deepbench_gemm": ["m", "k", "a_t", "b_t"],
+}
+KINDS = ("10 to 19", "20 to 64", "doubling")
+_SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.8)  # jumps that may be, where it is not known
 Floats = np.ndarray
 
 
@@ -41,6 +64,16 @@ def draw_sizes(random: np.random.Generator) -> Floats:
     return np.sort(random.choice(np.arange(1, 8 * count), count, replace=False)).astype(float)
 
 
+def draw_long_sizes(random: np.random.Generator) -> tuple[Floats, str]:
+    """At least ten sizes, and their kind."""
+    sizes = np.arange(0.0)
+    while len(sizes) < 10:
+        sizes = draw_sizes(random)
+    if (sizes[1:] == 2 * sizes[:-1]).all():
+        return sizes, "doubling"
+    return sizes, "10 to 19" if len(sizes) < 20 else "20 to 64"
+
+
 def draw_smooth(random: np.random.Generator, sizes: Floats) -> Floats:
     """Times without a jump: fixed and proportional, a knee, or a part that saturates."""
     kind, middle = random.integers(3), float(random.choice(sizes))
@@ -52,13 +85,31 @@ def draw_smooth(random: np.random.Generator, sizes: Floats) -> Floats:
     return fixed + middle * (1 - np.exp(-sizes / middle)) + random.uniform(0, 0.5) * sizes
 
 
-def count_claims(count: int, seed: int = 1) -> dict[str, object]:
+def draw_other(random: np.random.Generator, sizes: Floats) -> Floats:
+    """Times without a jump of shapes that no rule has: two knees, a logarithm, another saturation,
+    or a part that outgrows the size.
+    """
+    kind, middle, other = random.integers(4), *random.choice(sizes, 2)
+    fixed = random.uniform(0.05, 2) * middle
+    if kind == 0:
+        later = np.maximum(sizes, other)
+        return fixed + np.maximum(sizes, middle) + random.uniform(0.2, 1) * later
+    if kind == 1:
+        return fixed + middle * np.log1p(sizes / middle) + random.uniform(0, 0.5) * sizes
+    if kind == 2:
+        return fixed + middle * np.tanh(sizes / middle) + random.uniform(0, 0.5) * sizes
+    return fixed + sizes + sizes**2 / random.uniform(1, 20) / sizes[-1]
+
+
+def count_claims(
+    count: int, seed: int = 1, draw: Callable[..., Floats] = draw_smooth
+) -> dict[str, object]:
     """How many null curves claim an edge or a slow size, by noise."""
     random, claims, curves = np.random.default_rng(seed), Counter(), Counter()
     for number in range(count):
         noise = NOISES[number % len(NOISES)]
         sizes = draw_sizes(random)
-        times = draw_smooth(random, sizes) * np.exp(random.normal(0, noise, len(sizes)))
+        times = draw(random, sizes) * np.exp(random.normal(0, noise, len(sizes)))
         curves[noise] += 1
         claims[noise] += bool(claimed(find_events(fit_pieces(sizes, times))))
     by_noise = {f"{noise:g}": [claims[noise], curves[noise]] for noise in NOISES}
@@ -72,11 +123,7 @@ def count_found(
     random = np.random.default_rng(seed)
     found, others, curves = Counter(), Counter(), Counter()
     for _ in range(count):
-        sizes = np.arange(0)
-        while len(sizes) < 10:
-            sizes = draw_sizes(random)
-        doubling = bool((sizes[1:] == 2 * sizes[:-1]).all())
-        kind = "doubling" if doubling else "10 to 19" if len(sizes) < 20 else "20 to 64"
+        sizes, kind = draw_long_sizes(random)
         place = int(random.integers(4, len(sizes) - 4))
         times = draw_smooth(random, sizes)
         times[place:] *= 1 + share
@@ -90,6 +137,113 @@ def count_found(
         for kind in sorted(curves)
     }
     return {"share": share, "noise": noise, "by_sizes": by_sizes}
+
+
+def list_smooth(sizes: Floats) -> tuple[Floats, Floats]:
+    """What `draw_smooth` may draw over sizes, on a fine grid: logarithms of times and of shares."""
+    fixed, slopes = np.linspace(0.05, 2, 16), np.linspace(0, 0.5, 6)
+    families = [
+        [Shape(Family.PROPORTIONAL, f * m) for m in sizes for f in fixed],
+        [Shape(Family.FLOOR, 0.1 * f * m, m) for m in sizes for f in fixed],
+        [Shape(Family.SATURATING, f * m, m, s) for m in sizes for f in fixed for s in slopes],
+    ]
+    times = np.stack([shape.times(sizes) for family in families for shape in family])
+    counts = np.concatenate([np.full(len(family), len(family)) for family in families])
+    return np.log(times), -np.log(len(families) * counts)
+
+
+def weigh_jump(
+    sizes: Floats, times: Floats, shares: Sequence[float], noise: float | None
+) -> tuple[float, int]:
+    """The logarithm of the odds of a jump, by the likelihood of all curves, and its place."""
+    logs, prior = list_smooth(sizes)
+    rest = np.log(times) - logs
+    rest -= rest.mean(axis=1, keepdims=True)
+    count, places = len(sizes), np.arange(4, len(sizes) - 4)
+    behind, squares = count - places, (rest**2).sum(axis=1, keepdims=True)
+    tails = rest[:, ::-1].cumsum(axis=1)[:, ::-1][:, places]
+
+    def likelihood(squares: Floats) -> Floats:
+        if noise is None:
+            usual = WEIGHT * USUAL_NOISE**2
+            each = -(WEIGHT + count - 1) / 2 * np.log(np.maximum(squares, 0) + usual)
+        else:
+            each = -squares / (2 * noise**2)
+        each += prior[:, None]
+        most = each.max(axis=0)
+        return most + np.log(np.exp(each - most).sum(axis=0))
+
+    jumps = [
+        likelihood(squares - 2 * jump * tails + jump**2 * behind * (count - behind) / count)
+        for jump in np.log1p(shares)
+    ]
+    of_place = logsumexp(jumps, axis=0) - np.log(len(shares))
+    odds = logsumexp(of_place) - np.log(len(places)) - likelihood(squares)[0]
+    return float(odds), int(places[of_place.argmax()])
+
+
+def count_possible(count: int, seed: int = 3, share: float = 0.2) -> dict[str, object]:
+    """How many jumps are found by who knows all that a curve may be, if 2 of 100 curves without a
+    jump are claimed: no rule finds more.
+    """
+    known = {
+        "noise and size of the jump": ([share], 0.03),
+        "noise": (_SHARES, 0.03),
+        "neither": (_SHARES, None),
+    }
+    random = np.random.default_rng(seed)
+    null: dict[str, list[float]] = {name: [] for name in known}
+    jumps: dict[str, list[tuple[str, float, bool]]] = {name: [] for name in known}
+    for number in range(count):
+        sizes, kind = draw_long_sizes(random)
+        smooth, place = draw_smooth(random, sizes), int(random.integers(4, len(sizes) - 4))
+        spread = random.normal(0, 1, (2, len(sizes)))
+        jumped = smooth * np.where(np.arange(len(sizes)) < place, 1, 1 + share)
+        for name, (shares, noise) in known.items():
+            of_null = noise or NOISES[number % len(NOISES)]
+            smooth_odds, _ = weigh_jump(sizes, smooth * np.exp(of_null * spread[0]), shares, noise)
+            null[name].append(smooth_odds)
+            odds, at = weigh_jump(sizes, jumped * np.exp(0.03 * spread[1]), shares, noise)
+            jumps[name].append((kind, odds, at == place))
+    result: dict[str, object] = {}
+    for name, rows in jumps.items():
+        least = np.quantile(null[name], 0.98)
+        by_sizes = {
+            kind: [right and odds > least for k, odds, right in rows if k == kind] for kind in KINDS
+        }
+        result[name] = {
+            kind: {"curves": len(f), "found": int(sum(f))} for kind, f in by_sizes.items()
+        }
+    return result
+
+
+def score_tables() -> dict[str, object]:
+    """Of DeepBench's pairs of neighbouring sizes that take 5 % more than in proportion, those that
+    are an edge, or whose larger size is slow, at several stated errors.
+    """
+    result: dict[str, object] = {}
+    for table, columns in _DEEPBENCH.items():
+        read = pd.read_csv(HERE / "published" / f"{table}.csv")
+        problem = read[columns].astype(str).agg(" ".join, axis=1)
+        steps = pd.DataFrame({"problem": problem, "device_name": read["gpu"], "batch": read["n"]})
+        steps["duration_ns"] = 1e6 * read["time_ms"]
+        keys = ["problem", "device_name"]
+        steps = steps.drop_duplicates([*keys, "batch"])
+        steps = steps[steps.groupby(keys)["batch"].transform("size") > 1]
+        found = {}
+        for noise in (0.01, 0.02, 0.05, 0.1):
+            pairs, plain, right = 0, 0, 0
+            for curve in explain_curves(steps.reset_index(drop=True), noise):
+                said = claimed(curve.events)
+                edges = {event.at for event in said if event.kind == "edge"}
+                slow = {size for event in said for size in event.sizes}
+                sizes, times = curve.fit.sizes, curve.fit.times
+                beyond = sizes[1:][times[1:] > 1.05 * times[:-1] * sizes[1:] / sizes[:-1]]
+                pairs, plain = pairs + len(sizes) - 1, plain + len(beyond)
+                right += len(set(beyond.tolist()) & (edges | slow))
+            found[f"{noise:g}"] = right
+        result[table] = {"pairs": pairs, "beyond_proportion": plain, "found_by_noise": found}
+    return result
 
 
 def score_sealed() -> dict[str, object]:
@@ -139,7 +293,14 @@ def main() -> None:
     parser.add_argument("--sealed", action="store_true", help="score the sealed curves, too")
     args = parser.parse_args()
     kept = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
-    result = {**kept, "null": count_claims(args.count), "jump": count_found(args.count)}
+    result = {
+        **kept,
+        "null": count_claims(args.count),
+        "null_other": count_claims(args.count, draw=draw_other),
+        "jump": count_found(args.count),
+        "possible": count_possible(args.count // 3),
+        "tables": score_tables(),
+    }
     if args.sealed:
         result["sealed"] = score_sealed()
     RESULT.write_text(json.dumps(result, indent=1) + "\n")

@@ -161,3 +161,24 @@ def _llama_end(slot, task, _, ms, tokens, joined):
     if joined:
         return [f"{head}{prompt}\n", f"{head}{decode}\n", stop]
     return [stop, f"{head}\n{prompt}\n{decode}\n"]
+
+
+def llama_waves(clients, ms_of, tokens=120, waves=12, seed=0):
+    """What llama.cpp's server prints, without times, of clients that all ask at once, again when
+    the last has its answer.
+    """
+    rng, task, lines = (
+        random.Random(seed),
+        0,
+        ["srv    load_model: initializing slots, n_slots = 64\n"],
+    )
+    for count in clients:
+        for _ in range(waves):
+            tasks = list(enumerate(range(task, task + count)))
+            task += count
+            for slot, number in tasks:
+                lines.append(f"slot launch_slot_: id {slot:2d} | task {number} | processing task\n")
+            for slot, number in tasks:
+                ms = tokens * ms_of(count) * rng.gauss(1, 0.01)
+                lines.extend(_llama_end(slot, number, None, ms, tokens, False))
+    return "".join(lines)

@@ -16,6 +16,7 @@ from ...base.counted import counted
 from ...base.numbers import number, signed
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import Recording
+from ..decompose.curve import Curve
 from ..decompose.statistics import Estimate
 from ..server_edges import Edge
 from ..server_log import (
@@ -241,6 +242,12 @@ def _nothing(log: LogCurve) -> str:
         if steady
         else "No significant bend: each request adds about as much as the one before."
     )
+    if log.curve is not None and _falls(log.curve):
+        small, large = log.curve.points[0], log.curve.points[-1]
+        rest = (
+            f"No significant bend, but {large.condition} requests take less time a step than "
+            f"{small.condition}: something besides their number changed within this log."
+        )
     if log.noise is not None and log.server.get("changed"):
         rest = f"{OTHER_SETTINGS}, so its steps are those of no one curve."
     elif log.noise is not None:
@@ -277,6 +284,11 @@ def _nothing(log: LogCurve) -> str:
             f"fewer. {rest}"
         )
     return f"{outside}, and that costs nothing certain: {_ms(log.beyond_ms)} a step. {rest}"
+
+
+def _falls(curve: Curve) -> bool:
+    """Whether the largest size takes less time than the smallest."""
+    return curve.points[-1].time_ms.high < curve.points[0].time_ms.low
 
 
 def _without_graph(log: LogCurve) -> str:

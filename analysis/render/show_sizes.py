@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rich.console import Console
 from rich.text import Text
 
 from ...base.counted import counted
@@ -15,6 +16,7 @@ from ...base.errors import CurvescopeError
 from ...base.numbers import number
 from ...profiling.recording.axis import Axis
 from ..decompose.statistics import Estimate
+from ..draft_depth import Drafting, weigh_depths
 from ..size_lists import SizeCosts, cheapest_lists, costs_of
 from ..time_tables import TimedCurve
 from . import terminal
@@ -22,6 +24,7 @@ from .series import name_of, noise_sentence
 from .tables import table
 
 _SHOWN = (1, 2, 4, 8, 16, 32, 64)
+_DEPTHS = (1, 2, 3, 4, 5, 7, 15, 31, 63)
 _FULL = 0.9
 
 
@@ -55,11 +58,15 @@ class SizesDocument:
     # what the longest list saves against the present one, as a share of its time; null without one
     saving: Estimate | None
     options: Mapping[str, str]  # lines that set the longest list, by tool
+    drafting: Drafting | None  # how many tokens to draft; null without an acceptance rate
 
 
 def show_sizes(document: SizesDocument, curve: TimedCurve, axis: Axis, *, uniform: bool) -> None:
     """Print the sizes for a curve as text; `uniform`: every size was taken as equally frequent."""
     console = terminal.console()
+    if document.drafting is not None:
+        _show_drafting(console, document.drafting, curve)
+        return
     for line in _lines(document, axis, uniform=uniform):
         console.print(Text(line, "bold" if line.startswith(("Run", "Capture")) else ""))
     rows = table("sizes", "mean ms", "padding", "list", first="right", words=("list",))
@@ -74,6 +81,40 @@ def show_sizes(document: SizesDocument, curve: TimedCurve, axis: Axis, *, unifor
     terminal.print_commands(console, *document.options.values())
 
 
+def _show_drafting(console: Console, drafting: Drafting, curve: TimedCurve) -> None:
+    """Print how many tokens to draft, and what each number of them gives."""
+    console.print(Text(_say_depth(drafting), "bold"))
+    if drafting.loses_from is not None:
+        console.print(f"From {counted(drafting.loses_from, 'token')} on drafting loses.")
+    console.print("Drafts are taken as free: the time of a drafter comes on top.")
+    rows = table("drafted", "pass ms", "tokens", "speed", "95 % interval", first="right")
+    for depth in drafting.depths:
+        if depth.drafted in (*_DEPTHS, drafting.best, drafting.loses_from):
+            speed = depth.speedup
+            rows.add_row(
+                str(depth.drafted),
+                number(depth.ms),
+                f"{depth.tokens:.2f}",
+                f"{speed.value:.2f}×",
+                f"{speed.low:.2f} … {speed.high:.2f}",
+            )
+    terminal.print_below(console, rows)
+    console.print(Text(noise_sentence(curve), "dim"))
+
+
+def _say_depth(drafting: Drafting) -> str:
+    rate = f"{drafting.acceptance:.0%} of drafted tokens accepted"
+    if not drafting.best:
+        return f"Draft nothing: with {rate} no depth is faster than one token a pass."
+    best = next(depth for depth in drafting.depths if depth.drafted == drafting.best)
+    speed = best.speedup
+    maybe = "" if speed.low > 1 else ", which this curve does not tell from none"
+    return (
+        f"Draft {counted(best.drafted, 'token')} for each pass: with {rate} {speed.value:.2f} "
+        f"times the tokens a second ({speed.low:.2f} to {speed.high:.2f}){maybe}."
+    )
+
+
 def plan_sizes(
     curve: TimedCurve,
     axis: Axis,
@@ -83,6 +124,7 @@ def plan_sizes(
     histogram: Mapping[int, float] | None,
     present: Sequence[int],
     limit_ms: float | None,
+    acceptance: float | None = None,
 ) -> SizesDocument:
     """The sizes for a curve; `path` is what the user named."""
     if count < 1:
@@ -108,6 +150,7 @@ def plan_sizes(
         present_ms=costs.padded_ms(present) if present else None,
         saving=costs.saving(best, present) if present else None,
         options=option_lines(best),
+        drafting=None if acceptance is None else weigh_depths(curve.fit, acceptance),
     )
 
 

@@ -53,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="standard error of times without repeats, e.g. 2%% (default: estimated)",
     )
+    parser.add_argument(
+        "--acceptance",
+        metavar="SHARE",
+        help="share of drafted tokens that are accepted, e.g. 70%%: how many to draft for each "
+        "pass, of a curve over its tokens",
+    )
     options.add(parser, "--json")
 
 
@@ -63,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.recording.axis import axis_of
 
     noise = None if args.noise is None else parse_share("--noise", args.noise)
+    accepted = None if args.acceptance is None else parse_share("--acceptance", args.acceptance)
     limit_ms = None if args.limit is None else 1e3 * parse_duration("--limit", args.limit)
     with open_any(args.recording) as recording:
         curve, histogram = _curve_of(recording, args.recording, args.problem, noise)
@@ -77,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
             histogram=histogram,
             present=_sizes_of(args.present),
             limit_ms=limit_ms,
+            acceptance=accepted,
         )
         if args.json:
             print_document(document)

@@ -247,7 +247,7 @@ def _unknown(source: Source) -> str:
             "a SQLite database, but none of Nsight Systems or nvprof; export with "
             "`nsys export --type sqlite`."
         )
-    if source.text.startswith("<"):
+    if source.text.startswith("<?xml"):
         return (
             "an XML file. A Visual Profiler session only names its data: give the file that nvprof "
             "wrote, or record with `nvprof -o FILE`."

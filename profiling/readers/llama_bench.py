@@ -23,7 +23,7 @@ from ..recording.store import RecordingWriter, columns_of
 from . import Options
 from .csv_lines import lines_of, parse_number
 from .source import Source
-from .values import whole
+from .values import REPEATS_ALIKE, whole
 
 NAME = "llama.cpp benchmark"
 
@@ -85,13 +85,10 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
             "its table has no row on an axis: run `llama-batched-bench -npl 1,2,4,8`, or "
             "`llama-bench -p 1,2,4,8` or `-d 0,4096,8192`."
         )
-    repeats: dict[tuple[str, int], int] = {}
-    for step, row in enumerate(rows):
-        key = (row["problem"], row["batch"])
-        repeats[key] = repeats.get(key, -1) + 1
+    for step, (row, repeat) in enumerate(zip(rows, _number_repeats(rows), strict=True)):
         row |= {
             "step": step,
-            "round": repeats[key],
+            "round": repeat,
             "index": 0,
             "mode": "published",
             "profiled": False,
@@ -100,6 +97,24 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     writer.update(
         recording_type="table", noise=None, batches=sorted({row["batch"] for row in rows})
     )
+
+
+def _number_repeats(rows: list[dict[str, Any]]) -> list[int]:
+    """The number of each row among those of its problem and size. Rows that differ too much are of
+    several models or builds, and become problems of their own.
+    """
+    of_size: dict[tuple[str, int], list[int]] = defaultdict(list)
+    repeats = []
+    for row in rows:
+        times = of_size[row["problem"], row["batch"]]
+        repeats.append(len(times))
+        times.append(row["duration_ns"])
+    apart = {name for (name, _), ns in of_size.items() if max(ns) > REPEATS_ALIKE * min(ns)}
+    for place, row in enumerate(rows):
+        if row["problem"] in apart:
+            row["problem"] += f" #{repeats[place] + 1}"
+            repeats[place] = 0
+    return repeats
 
 
 def _cells(lines: Iterator[str]) -> Iterator[dict[str, str]]:

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 if sys.version_info >= (3, 11):
@@ -318,6 +319,7 @@ class _Log:
         ms, tokens = _number(values.get("ms")), _whole(values.get("tokens"))
         if ms is None or not tokens:
             return
+        slots.tell_duration(ms)
         together = slots.while_running()
         if together is not None and not together.is_told:
             row = self._slot_steps(together, ms / tokens, tokens)
@@ -370,6 +372,8 @@ class _Log:
         context = _whole(values.get("context_tokens"), _MOST_TOKENS)
         if context:
             row["context_tokens"] = context
+        if "graph" in values:
+            row["graph"] = values["graph"] == "True"
         if self._add("rate", row, ms, values):
             self.last = _Last(row, mean, prefill)
 
@@ -403,9 +407,16 @@ class _Log:
                 f"it is a log of {server} that tells no time of a step: {_NO_TIMES[server]}"
                 f"{lines if self.changing else ''}{idle if self.idle else ''}."
             )
-        self._write(rows)
         facts = self.facts.get(server, {})
+        rows, apart = _of_graphs(rows)
+        if apart:
+            self.writer.count_lost("rates_without_graph", apart["lines_before_graphs"])
+            facts |= apart
+        self._write(rows)
         facts.pop("model", None)  # a name of the user's
+        if facts.get("largest_captured") == 0:  # what vLLM says where graphs are turned off
+            del facts["largest_captured"]
+            facts["eager"] = True
         if not self.timed:
             self.writer.count_lost("rates_of_changing_load", self.changing)
             if self.changing:
@@ -455,6 +466,32 @@ def _with_all_columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     columns = columns_of(rows)
     types = TABLES["steps"].arrow
     return {name: pa.array(values, types.field(name).type) for name, values in columns.items()}
+
+
+def _of_graphs(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows of a server that ran the same numbers of requests with and without a graph, as
+    before and after it was turned on, without the latter, and how much longer those took.
+    """
+    flags = [row.pop("graph", None) for row in rows]
+    times: dict[bool, dict[int, list[int]]] = {True: {}, False: {}}
+    for row, flag in zip(rows, flags, strict=True):
+        if flag is not None:
+            times[flag].setdefault(row["batch"], []).append(row["duration_ns"])
+    ratios = [
+        median(ns) / median(times[True][size])
+        for size, ns in times[False].items()
+        if size in times[True]
+    ]
+    if not ratios:
+        return rows, {}
+    largest = max(times[True])
+    kept = [
+        row
+        for row, flag in zip(rows, flags, strict=True)
+        if flag is not False or row["batch"] > largest
+    ]
+    apart = {"lines_before_graphs": len(rows) - len(kept), "time_before_graphs": median(ratios)}
+    return kept, apart
 
 
 def _graph_facts(lines: list[tuple[int, bool]]) -> dict[str, Any]:

@@ -38,6 +38,13 @@ class Load:
         self._levels.append(requests)
         self._begins_us.append(self.elapsed_us)
 
+    def reach(self, us: int, last: int) -> None:
+        """Let it be a later time; levels from one index on began no earlier."""
+        self._budget.take_steps(len(self._levels) - last)
+        self.elapsed_us = max(self.elapsed_us, us)
+        for level in range(last, len(self._levels)):
+            self._begins_us[level] = max(self._begins_us[level], self.elapsed_us)
+
     def between(self, first: int, begin_us: int, last: int, end_us: int) -> tuple[Ints, Ints]:
         """Each level from one index to another, and for how long it held after one time and before
         another. A request looks at all levels of its life, so a log is charged for them.
@@ -60,6 +67,13 @@ class Together:
     def end(self) -> None:
         """End at the level of now."""
         self._end = self._load.at, self._load.elapsed_us
+
+    def end_after(self, us: int) -> None:
+        """Let it have run for so long, which sets the clock of a log without times."""
+        last = self._load.at if self._end is None else self._end[0] + 1
+        self._load.reach(self._begin_us + us, last)
+        if self._end is not None:
+            self._end = self._end[0], self._load.elapsed_us
 
     def steady(self) -> int | None:
         """The number that the request ran with; None if it changed too much. A place that is free
@@ -134,6 +148,14 @@ class Slots:
             self.last[slot] = together
             del self.since[slot]
             self._load.change(len(self.running))
+
+    def tell_duration(self, ms: float) -> None:
+        """The time of the tokens of the request whose times are printed. Where no line tells the
+        time, it is the clock: requests that begin with none between them begin together.
+        """
+        together = self.while_running()
+        if self._now_us is None and together is not None and not together.is_told:
+            together.end_after(round(1e3 * ms))
 
     def while_running(self) -> Together | None:
         """What ran beside the request whose times are printed; None if its begin was not."""

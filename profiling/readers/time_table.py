@@ -3,8 +3,8 @@ kernels: CSV, Markdown, JSON, or columns with spaces between.
 
 The headings say what a column is, see `time_columns`: sizes and times or rates, in a unit. Other
 columns tell curves apart. Several rows of one curve and size are repeats, if they differ by less
-than a third; else they are curves of their own, numbered. Rows of many repeats become
-the medians of blocks, so that a table of millions of rows is a small recording.
+than a third; else they are curves of their own, numbered. Many repeats become the medians of blocks
+while they are read, so that a table of millions of rows needs little memory.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -42,7 +44,7 @@ from .time_columns import (
     is_measure,
     unit_ns,
 )
-from .values import LATEST_NS, MOST_I32
+from .values import LATEST_NS, MOST_I32, REPEATS_ALIKE
 
 NAME = "table of times"
 _MOST_TEXT = 1 << 26  # bytes of a table in prose or JSON
@@ -50,7 +52,9 @@ _MOST_ROWS = 1 << 26
 _MOST_CURVES = 1_000_000
 _SEARCHED = 1 << 17  # characters in which a heading is looked for
 BLOCKS = 32  # of repeats of one size, whose medians are kept
-_ALIKE = 4 / 3  # ratio of repeats, beyond which they are none
+_RUN = 1 << 20  # rows that are kept until those of one size become medians
+_STEP = 64  # rows of such a median
+_LEAST_STEPS = 2 * BLOCKS  # of one size in a run
 _FEW = 16  # repeats that may be curves of their own
 _LONGEST_NAME = 200
 _LONGEST_SHOWN, _MOST_SHOWN = 60, 20  # characters of a cell, and columns, in a message
@@ -75,6 +79,62 @@ class _Rows:
     curves: list[Ints] = field(default_factory=list)  # places in `names`
     names: dict[tuple[str, str], int] = field(default_factory=dict)  # problem and device
     left_out: int = 0  # rows without a size or time
+    count: int = 0  # rows that were read
+    pending: int = 0  # of them, those since many became medians
+
+    def add(self, *columns: npt.NDArray[Any]) -> None:
+        """Add rows: sizes, nanoseconds, how many times each averages, spreads, curves."""
+        for kept, column in zip(self._columns(), columns, strict=True):
+            kept.append(column)
+        self.count += len(columns[0])
+        self.pending += len(columns[0])
+        if self.count > _MOST_ROWS:
+            raise CurvescopeError(f"it has more than {_MOST_ROWS:,} rows.")
+        if self.pending > _RUN:
+            self._shorten()
+
+    def _columns(self) -> tuple[list[Any], ...]:
+        return self.sizes, self.ns, self.averaged, self.spreads, self.curves
+
+    def _shorten(self) -> None:
+        """Keep a median of each `_STEP` rows of a size that has many."""
+        last = [np.concatenate(_pop_after(kept, self.pending)) for kept in self._columns()]
+        ns = last[1]
+        order, begins, counts = _group(last[4], last[0])
+        places = [np.arange(0)]
+        for begin, count in zip(begins.tolist(), counts.tolist(), strict=True):
+            group = order[begin : begin + count]
+            if count >= _STEP * _LEAST_STEPS:
+                steps = group[: count - count % _STEP].reshape(-1, _STEP)
+                ns[steps[:, 0]] = np.median(ns[steps], axis=1)
+                group = np.concatenate([steps[:, 0], group[steps.size :]])
+            places.append(group)
+        remaining = np.sort(np.concatenate(places))
+        for kept, column in zip(self._columns(), last, strict=True):
+            kept.append(column[remaining])
+        self.pending = 0
+
+
+def _pop_after(parts: list[npt.NDArray[Any]], count: int) -> list[npt.NDArray[Any]]:
+    """The last parts that hold so many rows, taken off the list."""
+    first = len(parts)
+    while count > 0:
+        first -= 1
+        count -= len(parts[first])
+    last = parts[first:]
+    del parts[first:]
+    return last
+
+
+def _group(curves: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
+    """The places of rows by curve and size, as read inside each; where each begins, and how many
+    rows it has.
+    """
+    codes, distinct = pd.factorize(curves << 31 | sizes, sort=True)
+    small = codes.astype(np.uint16) if len(distinct) <= 1 << 16 else codes
+    order = np.argsort(small, kind="stable")
+    counts = np.bincount(codes, minlength=len(distinct))
+    return order, np.cumsum(counts) - counts, counts
 
 
 def recognises(source: Source) -> bool:
@@ -123,7 +183,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     rows, axes = _Rows(), set()
     for table in _tables(source):
         axes.add(_take(table, rows))
-    if not rows.ns or not sum(map(len, rows.ns)):
+    if not rows.count:
         raise CurvescopeError("has no rows; it needs one line per measured time.")
     columns, names = _fold_repeats(rows)
     batch = columns["batch"]
@@ -173,7 +233,7 @@ def _cells_of(table: TextTable) -> _Cells:
 
 
 def _stream_cells(source: Source, head: TextTable) -> Iterator[_Cells]:
-    """The rows of a large CSV, some megabytes at a time."""
+    """The rows of a large CSV, two megabytes at a time."""
     names = [str(place) for place in range(len(head.names))]
     columns = tuple(describe_columns(head.names))
     with source.open() as stream:
@@ -181,7 +241,7 @@ def _stream_cells(source: Source, head: TextTable) -> Iterator[_Cells]:
             with pyarrow.csv.open_csv(
                 stream,
                 read_options=pyarrow.csv.ReadOptions(
-                    column_names=names, skip_rows=head.line, block_size=1 << 23
+                    column_names=names, skip_rows=head.line, block_size=1 << 21
                 ),
                 parse_options=pyarrow.csv.ParseOptions(delimiter=head.delimiter),
                 convert_options=pyarrow.csv.ConvertOptions(
@@ -222,14 +282,9 @@ def _take(cells: _Cells, rows: _Rows) -> str:
         curves = _curves(rows, cells, told_apart, timed_by)
         kept = ~missing
         rows.left_out += int(missing.sum())
-        rows.sizes.append(sizes[kept].astype(np.int64))
-        rows.ns.append(ns[kept])
-        rows.curves.append(curves[kept])
-        unknown = np.full(len(ns), np.nan)
-        rows.averaged.append((unknown if averaged is None else numbers[averaged].values)[kept])
-        rows.spreads.append(_relative_spread(columns, numbers, place, spread, ns)[kept])
-        if sum(map(len, rows.ns)) > _MOST_ROWS:
-            raise CurvescopeError(f"it has more than {_MOST_ROWS:,} rows.")
+        counted = np.full(len(ns), np.nan) if averaged is None else numbers[averaged].values
+        spreads = _relative_spread(columns, numbers, place, spread, ns)
+        rows.add(sizes[kept].astype(np.int64), ns[kept], counted[kept], spreads[kept], curves[kept])
     return columns[size].axis or BATCH
 
 
@@ -286,7 +341,7 @@ def _choose_size(columns: Sequence[Column], numbers: Sequence[_Numbers]) -> int:
         kind = order.index("m") if axis in shapes else order.index(axis)
         return numbers[place].distinct < 2, kind, -numbers[place].distinct
 
-    return min(places, key=rank)
+    return min(places, key=rank) if len(places) > 1 else places[0]
 
 
 def _choose_times(columns: Sequence[Column], numbers: Sequence[_Numbers]) -> list[int]:
@@ -367,6 +422,9 @@ def _refuse_wrong(
 
 def _curves(rows: _Rows, cells: _Cells, told_apart: Sequence[int], timed_by: str | None) -> Ints:
     """The curve of every row, a place in the names."""
+    if not told_apart:
+        place = rows.names.setdefault((timed_by or "", ""), len(rows.names))
+        return np.full(len(cells.texts[0]), place, np.int64)
     codes = np.zeros(len(cells.texts[0]), np.int64)
     parts: list[tuple[Column, list[str]]] = []
     for place in told_apart:
@@ -409,13 +467,8 @@ def _fold_repeats(rows: _Rows) -> tuple[dict[str, pa.Array], list[tuple[str, str
     sizes, ns = np.concatenate(rows.sizes), np.concatenate(rows.ns)
     curves = np.concatenate(rows.curves)
     averaged, spreads = np.concatenate(rows.averaged), np.concatenate(rows.spreads)
-    order = np.lexsort((sizes, curves))
-    sorted_curves, sorted_sizes = curves[order], sizes[order]
-    new = np.flatnonzero(
-        np.diff(sorted_curves, prepend=-1).astype(bool)
-        | np.diff(sorted_sizes, prepend=-1).astype(bool)
-    )
-    counts = np.diff(new, append=len(order))
+    order, new, counts = _group(curves, sizes)
+    sorted_curves = curves[order]
     names = list(rows.names)
     apart = _unlike_curves(ns[order], sorted_curves[new], new, counts)
     kept, medians, rounds, problem = [], [], [], []
@@ -460,5 +513,5 @@ def _unlike_curves(ns: Floats, curves: Ints, begins: Ints, counts: Ints) -> set[
     """The curves of which few rows of one size differ by a third or more, so are no repeats."""
     several = counts > 1
     most, least = np.maximum.reduceat(ns, begins), np.minimum.reduceat(ns, begins)
-    unlike = several & (counts <= _FEW) & (most > _ALIKE * least)
+    unlike = several & (counts <= _FEW) & (most > REPEATS_ALIKE * least)
     return set(curves[unlike].tolist())

@@ -8,6 +8,7 @@ from typing import Any
 MOST_I32 = (1 << 31) - 1
 MOST_U64 = (1 << 64) - 1
 LATEST_NS = 1 << 62
+REPEATS_ALIKE = 4 / 3  # largest ratio of times that are repeats of one another
 
 
 def whole(value: Any, most: int = MOST_I32) -> int | None:

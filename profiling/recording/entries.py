@@ -97,6 +97,9 @@ class ServerEntry:
     largest_with_graph: Size | None = None  # the largest size that a line says a graph ran
     smallest_without_graph: Size | None = None  # the smallest size that a line says none ran
     lines_without_graph: Count | None = None  # lines that say that no graph ran
+    # lines that ran without a graph at numbers of requests that also ran with one
+    lines_before_graphs: Count | None = None
+    time_before_graphs: float | None = None  # their time over that with a graph, at equal requests
     # lines that are left out, as the requests changed in their time
     lines_of_changing_load: Count | None = None
     # of these entries, those that another start within the log changed

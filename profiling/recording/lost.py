@@ -120,6 +120,8 @@ _SENTENCES = {
             "by name with `nvprof --csv --print-gpu-trace -i FILE` and import that",
         "kernels_without_known_metric": f"kernels with no metric that fills a column; record with `ncu --set "
             f"roofline` or `nvprof --metrics {_ROOFLINE_METRICS}`",
+        "rates_without_graph": "lines of a server's log of steps without a graph, at numbers of requests that also ran "
+        "with one; the curve is of those with one",
         "rates_of_changing_load": "lines of a server's log in whose time the number of its requests changed; their "
             "rate is of no one size",
         "flops_partly_counted": "kernels whose measured FLOPs lack the precisions that were not recorded",

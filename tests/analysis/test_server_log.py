@@ -6,6 +6,7 @@ import json
 import random
 import re
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,16 @@ from curvescope.cli import main
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
-from ..server_logs import SIZES, llama_log, sglang_log, vllm_start, vllm_steps, walk, with_cliff
+from ..server_logs import (
+    SIZES,
+    llama_log,
+    padded,
+    sglang_log,
+    vllm_start,
+    vllm_steps,
+    walk,
+    with_cliff,
+)
 from ..tables import ask_each
 
 
@@ -137,6 +147,38 @@ def test_nothing_is_claimed_where_only_the_machine_drifts(explained, seed):
         for place, line in enumerate(noisy)
     ]
     assert explained("".join(slower)).edges == ()
+
+
+def test_the_foot_of_a_stair_counts_at_its_captured_size(explained):
+    """Nine to twelve requests had too few lines each, so a gap before a flatter part of the curve
+    was "+3.7 ms beyond 16", which the table of the same log contradicts.
+    """
+    captured = (1, 2, 4, 8, 16, 24, 32)
+    ms = {1: 10, 2: 14, 4: 19, 8: 26, 16: 37, 24: 41, 32: 44}
+    rng, requests, seen, sizes = random.Random(0), 6, Counter(), []
+    for _ in range(400):
+        stays = 1 if 9 <= requests <= 12 else rng.choice((15, 25, 40))
+        if not 9 <= requests <= 12 or seen[requests] < 6:
+            sizes += [requests] * stays
+        seen[requests] += stays
+        steps = (-1, 1, 1) if requests < 12 else (-1, -1, 1) if requests > 26 else (-1, 1)
+        requests = max(3, min(30, requests + rng.choice(steps)))
+    text = vllm_start(32, captured) + vllm_steps(sizes, lambda n: ms[padded(n, captured)])
+    log = explained(text)
+    assert not log.edges
+    assert log.padding is not None
+    rare = sum(9 <= size <= 12 for size in sizes)
+    assert any(f"{rare} steps of rare numbers" in note for note in log.notes)
+    assert log.curve.at(16).n == sizes.count(16) + rare
+
+
+def test_a_curve_that_falls_is_said_to_fall(tmp_path, capsys):
+    """Over it stood "each request adds about as much as the one before"."""
+    path = tmp_path / "server.log"
+    path.write_text(vllm_start() + vllm_steps(walk(4, 40, 3000), lambda n: 30 - 0.4 * n))
+    text = printed(capsys, "explain", path)
+    assert "requests take less time a step than" in text
+    assert "adds about as much" not in text
 
 
 def test_a_steady_load_is_no_curve_and_nothing_is_claimed(tmp_path, capsys):

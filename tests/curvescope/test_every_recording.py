@@ -44,6 +44,7 @@ ALWAYS = {
 # A value for each option that takes one; BATCH, PAIR: sizes of the recording.
 VALUES = {
     "--at": "BATCH",
+    "--acceptance": "70%",
     "--against": "1",
     "--batch": "BATCH",
     "--capture": "RUN",

@@ -96,3 +96,41 @@ def test_one_of_several_curves_is_chosen_by_its_words(tmp_path, monkeypatch, cap
 def test_what_does_not_fit_is_refused(curve, words, message, capsys):
     assert main(["sizes", curve, *words]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def pass_ms(tokens):
+    """A pass whose time is a floor up to eight tokens, then 2.5 ms for each."""
+    return max(20.0, 2.5 * tokens)
+
+
+@pytest.fixture
+def passes(tmp_path):
+    path = tmp_path / "passes.csv"
+    rows = "".join(f"{n},{pass_ms(n)}\n" for n in (1, 2, 3, 4, 6, 7, 8, 9, 10, 12, 16, 24, 32))
+    path.write_text("tokens,ms\n" + rows)
+    return str(path)
+
+
+def test_an_acceptance_rate_says_how_many_tokens_to_draft(passes, capsys):
+    """The depth with the most tokens a second, by hand, and from which on drafting loses."""
+    drafting = planned(capsys, passes, "--noise", "1%", "--acceptance", "0.7")["drafting"]
+    speeds = {k: sum(0.7**i for i in range(k + 1)) * 20 / pass_ms(k + 1) for k in range(1, 32)}
+    assert drafting["best"] == max(speeds, key=speeds.__getitem__) == 7
+    assert drafting["loses_from"] == min(k for k, speed in speeds.items() if speed < 1)
+    for depth in drafting["depths"]:
+        speed = depth["speedup"]
+        assert speed["value"] == pytest.approx(speeds[depth["drafted"]], rel=0.05)
+        assert speed["low"] <= speed["value"] <= speed["high"]
+    assert main(["sizes", passes, "--acceptance", "70%"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Draft 7 tokens for each pass: with 70% of drafted tokens accepted 3.1" in shown
+
+
+def test_drafts_that_are_hardly_accepted_do_not_pay_where_each_token_costs(tmp_path, capsys):
+    path = tmp_path / "passes.csv"
+    path.write_text("tokens,ms\n" + "".join(f"{n},{10 * n}\n" for n in (1, 2, 3, 4, 6, 8)))
+    drafting = planned(capsys, str(path), "--acceptance", "0.3")["drafting"]
+    assert (drafting["best"], drafting["loses_from"]) == (0, 1)
+    path.write_text("tokens,ms\n2,20\n4,21\n8,22\n")
+    assert main(["sizes", str(path), "--acceptance", "0.3"]) == 2
+    assert "measure sizes from 1 on" in capsys.readouterr().err

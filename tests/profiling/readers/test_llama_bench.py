@@ -1,6 +1,7 @@
 """Tables of llama.cpp's benchmarks become tables of times."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,22 @@ def test_a_table_of_single_sizes_says_that_there_is_nothing_to_compare(tmp_path,
     path.write_text(bench(("pp512", 490), ("tg128", 86)) + bench(("pp512", 644)).replace("99", "0"))
     assert main(["explain", str(path)]) == 0
     assert "No curve has two sizes to compare" in capsys.readouterr().out
+
+
+def test_tables_of_several_models_are_curves_of_their_own(tmp_path):
+    """They were repeats of one curve, with a spread of 107 %."""
+    text = BATCHED.read_text()
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    slow = re.sub(r"\d+\.\d+", lambda match: f"{3 * float(match[0]):.3f}", "\n".join(rows))
+    steps = steps_of(tmp_path, f"{text}\n\nanother model\n\n{slow}\n")
+    decode = steps[steps["problem"].str.startswith("decode")]
+    assert {name[-2:] for name in decode["problem"]} == {"#1", "#2"}
+    assert set(decode["round"]) == {0}
+    first, second = (part.duration_ns.to_numpy() for _, part in decode.groupby("problem"))
+    assert second == pytest.approx(3 * first, rel=0.01)
+
+
+def test_tables_that_repeat_one_another_are_repeats(tmp_path):
+    steps = steps_of(tmp_path, BATCHED.read_text() + "\n" + BATCHED.read_text())
+    assert set(steps["round"]) == {0, 1}
+    assert steps["problem"].nunique() == 2

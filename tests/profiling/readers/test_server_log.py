@@ -12,7 +12,7 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
-from ...server_logs import iteration, sglang_log, vllm_start
+from ...server_logs import iteration, llama_waves, sglang_log, vllm_start
 
 LOGS = Path(__file__).parents[2] / "data" / "server_logs"
 
@@ -252,6 +252,45 @@ def test_rates_of_running_requests_of_llama_cpp_are_steps_of_as_many_as_run(tmp_
     assert steps["batch"].tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
     assert steps["duration_ns"].tolist() == [50_000_000] * 3 + [100_000_000] * 5
     assert steps["averaged_steps"].tolist() == [60] * 3 + [30] * 5
+
+
+def test_waves_of_llama_cpp_without_times_are_steps_of_all_clients(tmp_path):
+    """720 of 756 requests were of a load that "changes faster than the log has lines"."""
+    recording = imported(tmp_path, llama_waves((1, 2, 4, 8, 16, 32), lambda n: 10 + n))
+    steps = rows(recording)
+    medians = (steps.groupby("batch").duration_ns.median() / 1e6).to_dict()
+    assert medians == pytest.approx({n: 10 + n for n in (1, 2, 4, 8, 16, 32)}, rel=0.02)
+    assert len(steps) == 12 * (1 + 2 + 4 + 8 + 16 + 32)
+    assert "lines_of_changing_load" not in recording.meta["server"]
+
+
+def test_a_server_without_graphs_says_that_the_largest_is_of_0(tmp_path):
+    """The recording was "damaged or edited": vLLM 0.19 prints so with `--enforce-eager`."""
+    text = vllm_start(8, eager=True).replace(
+        "compilation_config={", "compilation_config={'max_cudagraph_capture_size': 0, "
+    )
+    recording = imported(tmp_path, text + iteration(1, 2, 8.0))
+    assert recording.meta["server"]["eager"]
+    assert "largest_captured" not in recording.meta["server"]
+
+
+def test_lines_before_graphs_were_turned_on_are_apart_from_those_after(tmp_path):
+    """They were averaged, though each line says which it is."""
+    sizes = [n for n in (1, 2, 4, 8) for _ in range(12)]
+    before = sglang_log(sizes, lambda n: 30 + n, 8).replace("cuda graph: True", "cuda graph: False")
+    recording = imported(tmp_path, before + sglang_log(sizes, lambda n: 15 + n / 2, 8, seed=1))
+    medians = (rows(recording).groupby("batch").duration_ns.median() / 1e6).to_dict()
+    assert medians == pytest.approx({n: 15 + n / 2 for n in (1, 2, 4, 8)}, rel=0.03)
+    server = recording.meta["server"]
+    assert server["time_before_graphs"] == pytest.approx(2, rel=0.03)
+    left_out = recording.meta["lost"]["rates_without_graph"]["count"]
+    assert left_out == server["lines_before_graphs"] > 30
+
+
+def test_a_page_that_begins_with_a_comment_is_no_xml(tmp_path):
+    page = "<!-- which card? -->\n# Slow\n\n| x1 | x2 |\n|--|--|\n| 1 | 2 |\n"
+    with pytest.raises(CurvescopeError, match=r"the columns x1, x2\. It lacks a size"):
+        imported(tmp_path, page)
 
 
 @pytest.mark.parametrize(

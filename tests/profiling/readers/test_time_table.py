@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.readers import import_profile
+from curvescope.profiling.readers import import_profile, time_table
 from curvescope.profiling.recording.store import open_recording
 
 from ...tables import ask_each
@@ -143,6 +143,26 @@ def test_many_repeats_become_the_medians_of_blocks(tmp_path):
     assert steps.groupby("batch").size().tolist() == [32] * 4
     medians = steps.groupby("batch").duration_ns.median() / 1e6
     assert medians.to_numpy() == pytest.approx(1.05 * np.array([6.0, 7.0, 9.0, 13.0]), rel=0.005)
+
+
+def test_rows_of_one_size_are_medians_before_all_are_read(monkeypatch):
+    """Ten million rows took 1.5 GB, as all were kept to the end."""
+    monkeypatch.setattr(time_table, "_RUN", 20_000)
+    random = np.random.default_rng(5)
+    rows, most = time_table._Rows(), 0
+    for _ in range(60):
+        sizes = random.choice([1, 2, 4, 1000], 5_000, p=[0.5, 0.3, 0.199, 0.001])
+        ns = (5.0 + sizes) * (1 + 0.1 * random.random(5_000))
+        rows.add(sizes, ns, ns, ns, np.zeros(5_000, np.int64))
+        most = max(most, sum(map(len, rows.ns)))
+    assert rows.count == 300_000
+    assert most < 35_000
+    read_sizes, read_ns = np.concatenate(rows.sizes), np.concatenate(rows.ns)
+    for size in (1, 2, 4, 1000):
+        expected = 1.05 * (5 + size)
+        assert np.median(read_ns[read_sizes == size]) == pytest.approx(expected, rel=0.01)
+    # the few rows of the rare size are all there
+    assert (read_sizes == 1000).sum() > 200
 
 
 @pytest.mark.parametrize(

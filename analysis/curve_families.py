@@ -1,0 +1,256 @@
+"""Fits a cost curve of single times by one smooth shape, times a factor behind each jump.
+
+A shape is of a family that work follows: a fixed time and time in proportion to the size, a floor
+that work outgrows, a part that saturates, or a power of the size. No shape is chosen: every jump is
+judged by its likelihood over all shapes of a grid (Bayes factor), as neighbouring shapes explain
+small bends as well. The noise is integrated out around `USUAL_NOISE`. So a jump needs one number
+more, where pieces of their own (`curve_pieces`) need three.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from ..base.words import Word
+from .decompose.statistics import Floats, Ints
+
+USUAL_NOISE = 0.03  # published benchmarks vary by 1 to 5 % between runs
+WEIGHT = 3.0  # of the usual noise, in times
+_FLOORS = (0.0, *np.geomspace(0.05, 20, 13).tolist())  # fixed time over that of the shape's middle
+_SLOPES = (0.0, 0.06, 0.15, 0.25, 0.4, 0.7)  # of what follows the part that saturates
+_POWERS = (0.25, 0.5, 0.7, 0.85, 1.15, 1.4, 2.0)
+_MOST_MIDDLES = 40  # sizes at which a shape may bend
+_GAP = 1.2  # ratio of neighbouring middles of a floor
+_USUAL_JUMP = 0.25  # logarithm of the factor of a jump, to an order of magnitude
+_MOST_JUMPS = 12
+_STEP = 0.05  # of the middle, whose effect on the times is asked
+
+
+class Family(Word):
+    """Families of shapes."""
+
+    PROPORTIONAL = "proportional"
+    FLOOR = "floor"
+    SOFT_FLOOR = "soft floor"
+    SATURATING = "saturating"
+    POWER = "power"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A smooth curve, up to a factor."""
+
+    family: str
+    fixed: float  # time at size 0
+    middle: float = 0.0  # size at which it bends; of a power the power
+    slope: float = 0.0  # behind the part that saturates
+
+    def times(self, sizes: Floats) -> Floats:
+        """The times at several sizes."""
+        x, middle = np.asarray(sizes, np.float64), self.middle
+        if self.family == Family.PROPORTIONAL:
+            return self.fixed + x
+        if self.family == Family.FLOOR:
+            return self.fixed + np.maximum(x, middle)
+        if self.family == Family.SOFT_FLOOR:
+            return np.asarray(self.fixed + np.cbrt(x**3 + middle**3))
+        if self.family == Family.SATURATING:
+            return np.asarray(self.fixed + middle * (1 - np.exp(-x / middle)) + self.slope * x)
+        return np.asarray(self.fixed + x**middle)
+
+    def columns(self, sizes: Floats) -> Floats:
+        """The times, and what a larger fixed time and a larger middle add to them."""
+        times = self.times(sizes)
+        further = replace(self, middle=(1 + _STEP) * self.middle).times(sizes)
+        return np.column_stack([times, np.ones(len(times)), (further - times) / _STEP])
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """A curve as one shape with jumps."""
+
+    shape: Shape  # the likeliest
+    cuts: tuple[int, ...]  # places at which another factor begins
+    # of the logarithm of each jump: it over the root of what leaving it out adds to the squares,
+    # with the shape fitted anew, for a relative error of 1
+    errors: tuple[float, ...]
+    cost: float  # twice the negative logarithm of the likelihood over all shapes, and the prices
+
+
+def find_jumps(x: Floats, y: Floats, price: float) -> Shaped:
+    """The jumps of a curve of increasing sizes, each of which multiplies the likelihood by more
+    than exp(`price`) beyond its place being one of many.
+    """
+    grid = _grid(tuple(x.tolist()))
+    search = _Search(np.log(y) - grid.logs, grid.prior)
+    cuts: list[int] = []
+    cost = search.cost([])
+    place_price = price + math.log(len(x))
+    while len(cuts) < min(_MOST_JUMPS, len(x) - 2):
+        found = search.best_next(cuts)
+        if found is None or cost - found[1] < 2 * place_price:
+            break
+        cuts, cost = sorted([*cuts, found[0]]), found[1]
+        cuts, cost = search.move(cuts, cost)
+    best = search.best_shape(cuts)
+    return Shaped(
+        grid.shape(best), tuple(cuts), search.errors(cuts, best), cost + 2 * len(cuts) * place_price
+    )
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Shapes over some sizes: each bend with each fixed time."""
+
+    bends: list[Shape]  # without a fixed time
+    fixed: Floats  # a row for each bend
+    logs: Floats  # logarithms of the times, a row for each shape
+    prior: Floats  # logarithms of the shares of all shapes
+
+    def shape(self, place: int) -> Shape:
+        """The shape of a row."""
+        bend, floor = divmod(place, self.fixed.shape[1])
+        shape = self.bends[bend]
+        return Shape(shape.family, float(self.fixed[bend, floor]), shape.middle, shape.slope)
+
+
+@lru_cache(maxsize=64)
+def _grid(sizes: tuple[float, ...]) -> _Grid:
+    x, middles = np.array(sizes), sizes
+    if len(x) > _MOST_MIDDLES:
+        middles = tuple(x[np.linspace(0, len(x) - 1, _MOST_MIDDLES).astype(int)].tolist())
+    few, bent = middles[::4], _fill_gaps(middles)
+    # each bend with the time that fixed times are multiples of
+    families = [
+        [(Shape(Family.PROPORTIONAL, 0.0), m) for m in few],
+        [(Shape(Family.FLOOR, 0.0, m), m) for m in bent],
+        [(Shape(Family.SOFT_FLOOR, 0.0, m), m) for m in bent],
+        [(Shape(Family.SATURATING, 0.0, m, s), m) for m in middles for s in _SLOPES],
+        [(Shape(Family.POWER, 0.0, p), m**p) for m in few for p in _POWERS],
+    ]
+    bends = [bend for family in families for bend, _ in family]
+    scales = np.array([scale for family in families for _, scale in family])
+    fixed = scales[:, None] * np.array(_FLOORS)
+    times = np.stack([bend.times(x) for bend in bends])[:, None, :] + fixed[:, :, None]
+    counts = [len(family) for family in families for _ in family]
+    prior = -np.log(len(families) * len(_FLOORS) * np.repeat(counts, len(_FLOORS)))
+    return _Grid(bends, fixed, np.log(times.reshape(-1, len(x))), prior)
+
+
+def _fill_gaps(sizes: tuple[float, ...]) -> list[float]:
+    """Sizes with others between them where the next is larger by more than a fifth: work may
+    outgrow its floor at any.
+    """
+    filled = [sizes[-1]]
+    for size, following in pairwise(sizes):
+        count = math.ceil(math.log(following / size) / math.log(_GAP))
+        filled += np.geomspace(size, following, count, endpoint=False).tolist()
+    return filled
+
+
+class _Search:
+    """Likelihoods of cuts over all shapes."""
+
+    def __init__(self, logs: Floats, prior: Floats) -> None:
+        """Take the logarithms of times over shapes: a row for each shape."""
+        self.prior = prior
+        self.count = logs.shape[1]
+        zero = np.zeros((len(logs), 1))
+        self.strength = (WEIGHT + self.count - 1) / 2
+        self.of_log = np.concatenate([zero, np.cumsum(logs, axis=1)], axis=1)
+        self.squares = (logs**2).sum(axis=1)
+
+    def cost(self, cuts: Sequence[int]) -> float:
+        """Twice the negative logarithm of the likelihood of cuts."""
+        edges = [0, *cuts, self.count]
+        return float(self._costs(self._rest(edges)[:, None], edges)[0])
+
+    def best_next(self, cuts: Sequence[int]) -> tuple[int, float] | None:
+        """The place that gains most as one cut more, and the cost with it."""
+        edges = [0, *cuts, self.count]
+        rest = self._rest(edges)
+        best: tuple[int, float] | None = None
+        for begin, end in pairwise(edges):
+            if end - begin < 2:
+                continue
+            places = np.arange(begin + 1, end)
+            costs = self._costs(rest[:, None] - self._gain(begin, places, end), edges, places)
+            least = int(costs.argmin())
+            if best is None or costs[least] < best[1]:
+                best = int(places[least]), float(costs[least])
+        return best
+
+    def move(self, cuts: list[int], cost: float) -> tuple[list[int], float]:
+        """Each cut once more at its best place between the others."""
+        for cut in list(cuts):
+            others = [other for other in cuts if other != cut]
+            found = self.best_next(others)
+            if found is not None and found[1] < cost - 1e-9:
+                cuts, cost = sorted([*others, found[0]]), found[1]
+        return cuts, cost
+
+    def best_shape(self, cuts: Sequence[int]) -> int:
+        """The likeliest shape."""
+        rest = self._rest([0, *cuts, self.count])
+        return int((self._each(rest[:, None])[:, 0] + self.prior).argmax())
+
+    def errors(self, cuts: Sequence[int], best: int) -> tuple[float, ...]:
+        """The errors of the jumps of a shape, see `Shaped`."""
+        edges = [0, *cuts, self.count]
+        least = self._rest(edges).min()
+        levels = np.diff(self.of_log[best, edges]) / np.diff(edges)
+        without = [self._rest([edge for edge in edges if edge != cut]).min() for cut in cuts]
+        added = np.maximum(np.array(without) - least, 1e-12)
+        return tuple((np.abs(np.diff(levels)) / np.sqrt(added)).tolist())
+
+    def _rest(self, edges: Sequence[int]) -> Floats:
+        """The squares that each shape leaves with a factor for each stretch."""
+        sums = np.diff(self.of_log[:, edges], axis=1)
+        explained = (sums**2 / np.diff(edges)).sum(axis=1)
+        return np.asarray(np.maximum(self.squares - explained, 0.0))
+
+    def _gain(self, begin: int, places: Ints, end: int) -> Floats:
+        """What a cut at each place takes off the squares of each shape."""
+        before, behind = places - begin, end - places
+        of_before = self.of_log[:, places] - self.of_log[:, [begin]]
+        of_behind = self.of_log[:, [end]] - self.of_log[:, places]
+        step = of_behind / behind - of_before / before
+        return np.asarray(step**2 * before * behind / (before + behind), np.float64)
+
+    def _each(self, rest: Floats) -> Floats:
+        """The logarithm of the likelihood of each shape, up to a constant."""
+        return np.asarray(-self.strength * np.log(np.maximum(rest, 0.0) + WEIGHT * USUAL_NOISE**2))
+
+    def _costs(self, rest: Floats, edges: Sequence[int], places: Ints | None = None) -> Floats:
+        """Twice the negative logarithm of the likelihood over all shapes, for each column of
+        squares left; `places` is one cut more for each of them.
+        """
+        each = self._each(rest) + self.prior[:, None]
+        most = each.max(axis=0)
+        likelihood = most + np.log(np.exp(each - most).sum(axis=0))
+        variance = (rest.min(axis=0) + WEIGHT * USUAL_NOISE**2) / (WEIGHT + self.count - 1)
+        likelihood += math.lgamma(self.strength) - math.lgamma(WEIGHT / 2)
+        likelihood += WEIGHT / 2 * math.log(WEIGHT * USUAL_NOISE**2)
+        likelihood += (self.count - 1) / 2 * math.log(2)
+        price = self._jump_price(edges, variance, places)
+        return np.asarray(-2 * likelihood + price)
+
+    def _jump_price(self, edges: Sequence[int], variance: Floats, places: Ints | None) -> Floats:
+        """What the sizes of the jumps cost, as each could have been another."""
+        total = np.zeros(len(variance))
+        for begin, cut, end in zip(edges[:-2], edges[1:-1], edges[2:], strict=True):
+            total += self._price(variance, begin, np.array([cut]), end)
+        if places is not None:
+            right = int(np.searchsorted(edges, places[0]))
+            total += self._price(variance, edges[right - 1], places, edges[right])
+        return total
+
+    def _price(self, variance: Floats, begin: int, cut: Ints, end: int) -> Floats:
+        own = variance * (1 / (cut - begin) + 1 / (end - cut))
+        return np.asarray(np.log1p(_USUAL_JUMP**2 / own))

@@ -1,0 +1,74 @@
+"""Jumps of one smooth shape: likelihoods by hand, jumps that pieces of their own explained away,
+and nothing on curves of no family.
+"""
+
+import numpy as np
+import pytest
+
+from curvescope.analysis.curve_families import Family, Shape, _Search, find_jumps
+from curvescope.analysis.curve_pieces import fit_pieces
+from curvescope.analysis.curve_shapes import claimed, find_events
+
+from ..tables import ask_each
+
+DOUBLING = 2.0 ** np.arange(14)
+NOISE = 0.03
+# seeds, of which each stands for one curve
+SEEDS = range(12)
+
+
+def noisy(times, seed, noise=NOISE):
+    return times * np.exp(np.random.default_rng(seed).normal(0, noise, len(times)))
+
+
+def edges(sizes, times):
+    return {event.at for event in claimed(find_events(fit_pieces(sizes, times)))}
+
+
+@ask_each(
+    "shape",
+    [
+        Shape(Family.PROPORTIONAL, 200.0),
+        Shape(Family.FLOOR, 20.0, 256.0),
+        Shape(Family.SATURATING, 100.0, 64.0, 0.25),
+    ],
+)
+def test_a_jump_is_found_over_doubling_sizes(shape):
+    """Pieces of their own found it in 3 of 12 curves behind a floor."""
+    smooth = shape.times(DOUBLING)
+    jumped = smooth * np.where(DOUBLING >= 1024, 1.3, 1.0)
+    found = [edges(DOUBLING, noisy(jumped, seed)) for seed in SEEDS]
+    assert sum(at == {1024} for at in found) >= 7
+    assert sum(bool(edges(DOUBLING, noisy(smooth, seed))) for seed in SEEDS) <= 1
+
+
+def test_a_jump_has_its_size_and_its_place_in_a_short_curve():
+    sizes = np.arange(1.0, 13.0)
+    times = (20 + sizes) * np.where(sizes > 7, 1.3, 1.0)
+    (event,) = claimed(find_events(fit_pieces(sizes, noisy(times, 1, 0.01))))
+    assert (event.before, event.at) == (7, 8)
+    assert event.extra_ms.low < 0.3 * 28 < event.extra_ms.high
+    assert event.extra_ms.high - event.extra_ms.low < 4
+
+
+@ask_each("noise", [0.01, 0.05])
+def test_a_bend_that_no_family_has_is_no_jump(noise):
+    smooth = 300 + 64 * np.tanh(DOUBLING / 64) + np.maximum(DOUBLING, 512)
+    assert not any(edges(DOUBLING, noisy(smooth, seed, noise)) for seed in SEEDS[:6])
+
+
+def test_the_squares_of_a_cut_are_those_around_the_means_of_both_stretches():
+    logs = np.random.default_rng(2).normal(0, 1, (3, 9))
+    search = _Search(logs, np.zeros(3))
+    stretches = (logs[:, :4], logs[:, 4:])
+    expected = sum(part.var(axis=1) * part.shape[1] for part in stretches)
+    assert search._rest([0, 4, 9]) == pytest.approx(expected)
+    gains = search._rest([0, 9]) - search._gain(0, np.array([4]), 9)[:, 0]
+    assert gains == pytest.approx(expected)
+
+
+def test_a_jump_needs_to_be_beyond_the_noise():
+    sizes = np.arange(1.0, 17.0)
+    times = (20 + sizes) * np.where(sizes > 8, 1.2, 1.0)
+    assert find_jumps(sizes, noisy(times, 3, 0.02), 1.5).cuts == (8,)
+    assert not find_jumps(sizes, noisy(times, 3, 0.2), 1.5).cuts

@@ -70,9 +70,12 @@ def test_the_busiest_unit_bounds_a_kernel(report, tmp_path):
     assert (found[1].dram_use, found[1].time_ms) == (pytest.approx(0.92), pytest.approx(0.8))
 
 
-def test_explain_says_what_bounds_each_kernel_and_what_to_try(report, text_of, document_of):
+def test_explain_says_what_bounds_each_kernel_and_what_to_try(
+    report, text_of, document_of, monkeypatch
+):
     """A profile without a timeline had no answer, though it holds the bound."""
-    said = " ".join(text_of("explain", report).split())
+    monkeypatch.setenv("COLUMNS", "120")
+    said = " ".join(text_of("explain", report, "--all").split())
     assert "Nothing can be suggested" not in said
     for kernel, *_, bound in KERNELS:
         assert kernel in said
@@ -82,7 +85,9 @@ def test_explain_says_what_bounds_each_kernel_and_what_to_try(report, text_of, d
     ]
 
 
-def test_a_kernel_that_waits_says_for_what_and_what_makes_room(report, tmp_path, text_of):
+def test_a_kernel_that_waits_says_for_what_and_what_makes_room(
+    report, tmp_path, text_of, monkeypatch
+):
     """128 threads with 168 registers each are 3 blocks of an SM of 8.6: 12 warps of 48."""
     found = measured_bounds(open_recording(import_profile(report, tmp_path / "run").path))
     of = {one.kernel: one for one in found}
@@ -95,6 +100,7 @@ def test_a_kernel_that_waits_says_for_what_and_what_makes_room(report, tmp_path,
     assert (uneven.stall, uneven.stall_share) == ("barriers", pytest.approx(0.5))
     assert uneven.do.startswith("blocks that take equally long")
     assert of["copy"].stall is None
+    monkeypatch.setenv("COLUMNS", "200")
     one = text_of("explain", report, "6")
     assert "heavy takes 0.4000 ms: bound by few warps." in one
     assert "Try:   fewer registers" in one

@@ -97,7 +97,7 @@ def find_jumps(x: Floats, y: Floats, price: float) -> Shaped:
         if found is None or cost - found[1] < 2 * place_price:
             break
         cuts, cost = sorted([*cuts, found[0]]), found[1]
-        cuts, cost = search.move(cuts, cost)
+        cuts, cost = search.shift(cuts, cost)
     best = search.best_shape(cuts)
     return Shaped(
         grid.shape(best), tuple(cuts), search.errors(cuts, best), cost + 2 * len(cuts) * place_price
@@ -186,7 +186,7 @@ class _Search:
                 best = int(places[least]), float(costs[least])
         return best
 
-    def move(self, cuts: list[int], cost: float) -> tuple[list[int], float]:
+    def shift(self, cuts: list[int], cost: float) -> tuple[list[int], float]:
         """Each cut once more at its best place between the others."""
         for cut in list(cuts):
             others = [other for other in cuts if other != cut]

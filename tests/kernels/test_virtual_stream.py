@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from curvescope.experiments.replay import run
+from curvescope.experiments.replay import site
 from curvescope.experiments.replay.run import run_term
 from curvescope.kernels import backends
 from curvescope.kernels.backends import Prepared
@@ -159,7 +159,7 @@ def test_a_replay_reports_the_kernels_of_its_calls(
 
     backend = Backend(stream)
     backend.cache_bytes = 1  # every run flushes
-    monkeypatch.setattr(run, "read_host_use", lambda: stream.work_on_host(HOST_USE_NS))
+    monkeypatch.setattr(site, "read_host_use", lambda: stream.work_on_host(HOST_USE_NS))
     with RecordingWriter(tmp_path / "run", {"device": {"kind": "cpu"}}) as writer, Launches():
         operands = {
             b: [TensorArgument(shape, "float") for shape in ((b, 8), (8, 8))] for b in (2, 4)

@@ -90,5 +90,5 @@ def test_a_rank_that_waits_least_comes_last(merged, text_of):
         if rank and "nccl" in event["name"] and event["cat"] == "kernel":
             event["dur"] *= 0.2
 
-    text = " ".join(text_of("explain", merged(by_names, shorter)).split())
+    text = " ".join(text_of("explain", merged(by_names, shorter), "--all").split())
     assert "process 1 comes last: it waits least, and the others for it" in text

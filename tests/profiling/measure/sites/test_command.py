@@ -220,7 +220,7 @@ def test_as_many_steps_as_the_protocol_says_are_discarded_where_lines_mark_them(
 
 def why_not(tmp_path, source, **how):
     steps = Command(program_of(tmp_path, source, **how), Axis())
-    return steps.run(8, VisitPlan(replace(SHORT, name="one")))
+    return steps.visit(8, VisitPlan(replace(SHORT, name="one")))
 
 
 def test_where_no_step_is_found_it_says_what_was_looked_for_and_the_line_that_marks_one(tmp_path):
@@ -493,7 +493,7 @@ def test_a_program_that_evaluates_early_is_timed_as_long_as_one_that_does_not(
 @pytest.mark.slow
 def test_a_training_script_of_torch_is_measured_with_its_layers_and_its_input(tmp_path):
     steps = Command(program_of(tmp_path, TORCH), Axis())
-    found = steps.run(16, VisitPlan(replace(SHORT, profiled_steps=3)))
+    found = steps.visit(16, VisitPlan(replace(SHORT, profiled_steps=3)))
     assert steps.source == "steps of a torch optimizer (SGD)"
     assert len(found.unprofiled) == 2
     assert {"duration_ns", "cpu_time_ns", "peak_memory_bytes"} <= set(found.unprofiled[0])

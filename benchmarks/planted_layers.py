@@ -167,6 +167,7 @@ def diagnose_kind(kind: str, seconds: float) -> dict[str, object]:
         return {
             "kind": kind,
             "seconds": seconds,
+            "threads": torch.get_num_threads(),
             "verdict": page.verdict(),
             "found": listed,
             "right": "mixer" in first if kind in PLANTS else not _names_a_layer(page),

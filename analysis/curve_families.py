@@ -134,11 +134,14 @@ def _grid(sizes: tuple[float, ...]) -> _Grid:
         [(Shape(Family.SATURATING, 0.0, m, s), m) for m in middles for s in _SLOPES],
         [(Shape(Family.POWER, 0.0, p), m**p) for m in few for p in _POWERS],
     ]
-    bends = [bend for family in families for bend, _ in family]
-    scales = np.array([scale for family in families for _, scale in family])
-    fixed = scales[:, None] * np.array(_FLOORS)
+    bends, scales, counts = [], [], []
+    for family in families:
+        for bend, scale in family:
+            bends.append(bend)
+            scales.append(scale)
+            counts.append(len(family))
+    fixed = np.array(scales)[:, None] * np.array(_FLOORS)
     times = np.stack([bend.times(x) for bend in bends])[:, None, :] + fixed[:, :, None]
-    counts = [len(family) for family in families for _ in family]
     prior = -np.log(len(families) * len(_FLOORS) * np.repeat(counts, len(_FLOORS)))
     return _Grid(bends, fixed, np.log(times.reshape(-1, len(x))), prior)
 
@@ -205,7 +208,10 @@ class _Search:
         edges = [0, *cuts, self.count]
         least = self._rest(edges).min()
         levels = np.diff(self.of_log[best, edges]) / np.diff(edges)
-        without = [self._rest([edge for edge in edges if edge != cut]).min() for cut in cuts]
+        without = []
+        for cut in cuts:
+            others = [edge for edge in edges if edge != cut]
+            without.append(self._rest(others).min())
         added = np.maximum(np.array(without) - least, 1e-12)
         return tuple((np.abs(np.diff(levels)) / np.sqrt(added)).tolist())
 

@@ -261,7 +261,7 @@ def explain_log(recording: Recording) -> LogCurve:
         outside=None if limit is None else float(np.mean(sizes > limit)),
         padding=None
         if curve is None or not limit
-        else _padding(curve, sizes, pooled, limit, padded),
+        else _weigh_padding(curve, sizes, pooled, limit, padded),
         prompts=tuple(_prompt_costs(steps, curve)),
         batching=None if curve is None or noise is not None else _batching(curve),
         noise=noise,
@@ -441,7 +441,7 @@ def _edges(
     return find_edges(steps, (points[:, 0].astype(np.int64), points[:, 1]), limit)
 
 
-def _padding(
+def _weigh_padding(
     curve: Curve, requests: Ints, pooled: Ints, limit: int, captured: Ints
 ) -> Estimate | None:
     """The share of the decode time that padding takes if a request costs what the line's slope

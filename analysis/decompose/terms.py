@@ -461,7 +461,7 @@ def terms_of(
         replicates.append(
             np.where(counts.sum(axis=1)[:, None] > 0, weights_of(counts, statistic) @ times, value)
         )
-    # In memory those of a term lie together: most estimates are of a single one.
+    # The replicates of a term lie together in memory: most estimates are of a single term.
     by_term = np.ascontiguousarray(np.stack(replicates, axis=1).transpose(2, 0, 1))
     return Terms(
         keys=tuple(keys),

@@ -15,7 +15,7 @@ from ..causes.context import Examined, Recorded, examine, find_uses
 from ..causes.work import weights_of_work
 from ..decompose.curve import MODELLED
 from ..decompose.findings import Finding, FindingVerdict, find_fixed_cost
-from ..decompose.functionals import Functional
+from ..decompose.functionals import Condition, Functional
 from ..decompose.marked import with_averaged
 from ..decompose.statistics import Estimate
 from ..decompose.terms import (
@@ -106,7 +106,9 @@ class _Gathered:
     ) -> None:
         """Prepare for functionals."""
         self._estimates, self._recorded = estimates, recorded
-        self._sizes = {size for functional in functionals for size in functional.conditions}
+        self._sizes: set[Condition] = set()
+        for functional in functionals:
+            self._sizes.update(functional.conditions)
         self._known: dict[int, tuple[Examined, _Names]] = {}
 
     def behind(self, terms: Terms) -> tuple[Examined, _Names]:

@@ -21,7 +21,7 @@ from ..diagnosis.suggested import Advice, Advised, is_tried
 from ..measured_bounds import MeasuredBound
 from .advice import say_do, say_nothing, say_test, say_waits
 from .breakdown import breakdown_verdict
-from .cells import at_left, at_right, both_sides, columns, cut, set_title, wrap_words
+from .cells import at_left, at_right, both_sides, columns, cut, list_after, warn, wrap_words
 from .facts import facts_of
 from .names import fit
 from .page import LINES, limit_width
@@ -83,18 +83,15 @@ class AdvicePage:
         on_host = self.advice.step.on_host
         said = [] if apart is None else [apart]
         said += describe_lost(self.recording.meta.get("lost", {}), on_host=on_host)
-        if not said:
-            return []
-        more = f" (and {len(said) - 1} more: --all)" if len(said) > 1 else ""
-        return [Text(cut(f"! {said[0].rstrip('.')}", width - len(more)) + more, "yellow")]
+        return warn(said, width)
 
     def _where_time_goes(self, width: int) -> list[Text]:
         """The largest kinds of work, and what the host does while nothing runs."""
         advice, step = self.advice, self.advice.step
-        busy_ms = sum(time_ms for _, time_ms, _ in advice.families)
         kinds = [(name, time_ms) for name, time_ms, _ in advice.families]
         lines = []
         if len(kinds) > 1:
+            busy_ms = sum(time_ms for _, time_ms in kinds)
             lines += [_list_parts("BUSY  ", kinds, busy_ms, width)]
         idle = [
             (time.reason or "unknown", time.time_ms)
@@ -122,10 +119,8 @@ class AdvicePage:
         lines = [Text.assemble((at_left(title, left), "bold"), _right(heads, widths))]
         details = [self._details(advised, width - _INDENT) for advised in listed]
         most = max((room - 2 - len(listed)) // len(listed), 0)
-        for number_, (advised, bound, more) in enumerate(
-            zip(listed, bounds, details, strict=True), 1
-        ):
-            line = Text(f"{number_}", "bold").append("  ")
+        for at, (advised, bound, more) in enumerate(zip(listed, bounds, details, strict=True), 1):
+            line = Text(f"{at}", "bold").append("  ")
             line.append(at_left(cut(say_do(advised), left - _INDENT), left - _INDENT))
             lines.append(line.append(_right(bound, widths)))
             lines += [Text(f"{'':{_INDENT}}{text}", "dim") for text in more[:most]]
@@ -161,8 +156,10 @@ class AdvicePage:
         """What each tells, and the command."""
         advice = self.advice
         listed = advice.advised[:_MOST_REASONS]
-        tried = [at for at, advised in enumerate(listed, 1) if self._is_tried(advised)]
-        others = [at for at, _ in enumerate(listed, 1) if at not in tried]
+        tried: list[int] = []
+        others: list[int] = []
+        for at, advised in enumerate(listed, 1):
+            (tried if is_tried(advised.suggestion, advice.step) else others).append(at)
         commands = []
         if tried:
             commands.append((f"test {_join(tried)}", say_test(advice)[1]))
@@ -171,9 +168,6 @@ class AdvicePage:
         if listed or advice.bounds:
             commands.append(("1 in full", f"curvescope explain {self.path} 1"))
         return [*commands, ("everything", f"curvescope explain {self.path} --all")]
-
-    def _is_tried(self, advised: Advised) -> bool:
-        return is_tried(advised.suggestion, self.advice.step)
 
 
 def _list_parts(
@@ -185,9 +179,7 @@ def _list_parts(
         for name, time_ms in sorted(parts, key=lambda part: -part[1])[:_PARTS]
         if time_ms >= _LEAST_PART * whole_ms
     ]
-    while len(named) > 1 and cell_len(title + ", ".join(named)) > width:
-        named.pop()
-    return set_title(title, cut(", ".join(named), width - len(title)))
+    return list_after(title, named, width)
 
 
 def _list_bounds(bounds: Sequence[MeasuredBound], width: int, room: int) -> list[Text]:

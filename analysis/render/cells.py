@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
@@ -23,6 +23,22 @@ def columns(cells: Iterable[str], widths: Iterable[int]) -> Text:
 def set_title(title: str, text: str) -> Text:
     """A line after its title."""
     return Text.assemble((title, "bold"), text)
+
+
+def list_after(title: str, texts: Iterable[str], width: int) -> Text:
+    """As many texts after a title as a line has room for; the first is cut at most."""
+    listed = list(texts)
+    while len(listed) > 1 and cell_len(title + ", ".join(listed)) > width:
+        listed.pop()
+    return set_title(title, cut(", ".join(listed), width - len(title)))
+
+
+def warn(said: Sequence[str], width: int) -> list[Text]:
+    """The first warning in a line, with the number of the others; no line without any."""
+    if not said:
+        return []
+    more = f" (and {len(said) - 1} more: --all)" if len(said) > 1 else ""
+    return [Text(cut(f"! {said[0].rstrip('.')}", width - len(more)) + more, "yellow")]
 
 
 def at_left(text: str, width: int) -> str:

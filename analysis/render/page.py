@@ -31,7 +31,19 @@ from ..diagnosis.result import Diagnosis
 from ..diagnosis.suggested import Advice
 from . import answers
 from .answer_words import advice
-from .cells import at_left, at_right, bar, both_sides, columns, cut, fitting, set_title, wrap_words
+from .cells import (
+    at_left,
+    at_right,
+    bar,
+    both_sides,
+    columns,
+    cut,
+    fitting,
+    list_after,
+    set_title,
+    warn,
+    wrap_words,
+)
 from .deviations import cost_line, is_known, off_by
 from .facts import facts_of
 from .found import CONFIRMED, NOISY, NOT_PROVEN, Found, find_all, percent
@@ -253,13 +265,10 @@ class Page:
         on_host = self.recording.work != KERNEL
         said += describe_lost(meta.get("lost", {}), on_host=on_host)
         said += meta.get("warnings", [])
-        if not said:
-            return []
-        more = f" (and {len(said) - 1} more: --all)" if len(said) > 1 else ""
-        return [Text(cut(f"! {said[0].rstrip('.')}", width - len(more)) + more, "yellow")]
+        return warn(said, width)
 
     def _curve(self, width: int, most: int, listed: int) -> list[Text]:
-        """The sizes as bars. The sizes of the first `listed` findings have their numbers."""
+        """The sizes as bars; a size of the first `listed` findings has the numbers of these."""
         curve, axis, rated = self.diagnosis.curve, self.diagnosis.axis, self._has_rates()
         marks = self._marks(listed)
         points = _choose_points(curve, most, marks)
@@ -304,8 +313,7 @@ class Page:
         half = (off.high - off.low) / 2
         has_interval = math.isfinite(half)
         digits = _decimals(half if has_interval else abs(off.value))
-        shown = f"{half:.{digits}f}" if half >= 10.0**-digits / 2 else _half(half, digits)
-        error = f" ± {shown}" if has_interval else ""
+        error = f" ± {_show_half(half, digits, f'{half:.{digits}f}')}" if has_interval else ""
         is_sure = has_interval and not off.low <= 0 <= off.high
         text = f"{off.value:+.{digits}f}{error}"
         return Text(at_right(text, _OFF), "" if is_sure else "dim").append(numbers, "bold")
@@ -381,10 +389,7 @@ class Page:
             for name in largest
             if groups[name] >= _LEAST_SHARE * whole
         ]
-        title = f"TIME at {size:<{len(str(terms.conditions[-1]))}}  "
-        while len(shares) > 1 and cell_len(title + ", ".join(shares)) > width:
-            shares.pop()
-        return set_title(title, cut(", ".join(shares), width - len(title)))
+        return list_after(f"TIME at {size:<{len(str(terms.conditions[-1]))}}  ", shares, width)
 
     def _list_found(self, width: int, most: int) -> list[Text]:
         """A line for each finding: what, its worth in the step at its size and at the largest, and
@@ -496,13 +501,14 @@ def _time(point: Point) -> str:
         return f"{number(time.value)} unstable"
     value = number(time.value)
     decimals = len(value.partition(".")[2])
-    return f"{value} ± {_half((time.high - time.low) / 2, decimals):<4}"
+    half = (time.high - time.low) / 2
+    return f"{value} ± {_show_half(half, decimals, number(half, 2)):<4}"
 
 
-def _half(half: float, decimals: int) -> str:
+def _show_half(half: float, decimals: int, shown: str) -> str:
     """Half an interval beside a number of some decimals; none is 0, nor finer than the number."""
     least = 10.0**-decimals
-    return number(half, 2) if half >= least / 2 else f"<{least:.{decimals}f}"
+    return shown if half >= least / 2 else f"<{least:.{decimals}f}"
 
 
 def _decimals(value: float) -> int:

@@ -148,8 +148,8 @@ class Side:
         self._is_aside = rows[SET_ASIDE].to_numpy(bool)
 
     def round_times(self, batches: Sequence[int], statistic: str = FASTER_HALF) -> Floats:
-        """Time in ms of each round at some sizes, NaN without one: the median of its runs, or their
-        mean where T is that of all steps.
+        """Time in ms of each round at some sizes, NaN without a run: the median of the runs, or the
+        mean where T is the time of all steps.
         """
         take = _mean_by_visit if statistic == ALL_STEPS else _median_by_visit
         is_timed = ~np.isnan(self._duration_ns)

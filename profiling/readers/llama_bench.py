@@ -100,8 +100,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 
 def _number_repeats(rows: list[dict[str, Any]]) -> list[int]:
-    """The number of each row among those of its problem and size. Rows that differ too much are of
-    several models or builds, and become problems of their own.
+    """The number of each row among the rows of the same problem and size. Rows that differ too much
+    come from several models or builds, and become problems of their own.
     """
     of_size: dict[tuple[str, int], list[int]] = defaultdict(list)
     repeats = []

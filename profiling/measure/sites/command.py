@@ -66,7 +66,7 @@ _Functions = tuple[str | None, Sequence[Mapping[str, Any]]]  # the mark, and all
 
 # The first step of a run also builds and compiles.
 IN_RUN = Facts(ONE_VISIT, discards=1, samples_clocks=True)
-# Of a run beside those of other versions or variants, whose processes sample none.
+# Facts of a run that alternates with runs of other versions or variants: no process samples clocks.
 IN_TURN = replace(IN_RUN, samples_clocks=False)
 
 

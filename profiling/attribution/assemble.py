@@ -65,7 +65,8 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
 
 class _Assembly:
     def __init__(self, profile: Profile, writer: RecordingWriter, options: Options) -> None:
-        self._profile, self._options = profile, options
+        self._profile = profile
+        self._options = options
         self._lost: Counter[str] = Counter()
         self._ranges, self._spans, names = read_spans(profile.ranges, options, self._lost)
         push_pop = pc.equal(self._ranges["kind"], "push_pop").to_numpy().astype(bool)
@@ -143,7 +144,8 @@ class _Assembly:
         return {name: data[name] for name in data.column_names if name in wanted}
 
     def _write_ranges(self) -> None:
-        host, table = self._spans, self._ranges
+        host = self._spans
+        table = self._ranges
         columns = self._columns_of("ranges", table)
         columns["start_ns"] = pa.array(host.start_ns)
         columns["duration_ns"] = pa.array(host.end_ns - host.start_ns)
@@ -164,8 +166,10 @@ class _Assembly:
         return calls.rows()
 
     def _write_calls(self, part: str, batch: pa.Table) -> Launches:
-        times, process = Timed(batch), int_column(batch, "process").astype(np.int32)
-        thread, correlation = int_column(batch, "thread_key"), int_column(batch, "correlation_id")
+        times = Timed(batch)
+        process = int_column(batch, "process").astype(np.int32)
+        thread = int_column(batch, "thread_key")
+        correlation = int_column(batch, "correlation_id")
         placed = self._timeline.place_calls(times.start_ns, process, thread, correlation)
         columns = (
             self._columns_of("api_calls", batch)
@@ -300,7 +304,8 @@ class _Assembly:
 
     def _write_operators(self, work: DeviceWork) -> None:
         """Write the outermost operators of one step per batch size: a step of median duration."""
-        nested, placement = self._nested, self._timeline.placement
+        nested = self._nested
+        placement = self._timeline.placement
         outer = outermost_operators(nested, placement)
         if (outer == NONE).all() or not self._timeline.step_rows:
             return
@@ -341,11 +346,13 @@ class _Assembly:
         Steps that nothing marks are of the device, which allocates nothing: their peak is that of
         the whole profile.
         """
-        allocations, steps = self._profile.allocations, self._usual_steps()
+        allocations = self._profile.allocations
+        steps = self._usual_steps()
         marked = bool(self._timeline.marked)
         if allocations is None or not (marked or len(steps) == 1):
             return
-        nested, placement = self._nested, self._timeline.placement
+        nested = self._nested
+        placement = self._timeline.placement
         outer = outermost_operators(nested, placement)
         rows = []
         for batch, step in steps.items():

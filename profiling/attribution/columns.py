@@ -36,8 +36,10 @@ class Timed:
     """Starts and ends of a table; 0 for missing and impossible times; arrays of shape (rows,)."""
 
     def __init__(self, table: pa.Table, replayed: bool = False) -> None:
-        start, end = int_column(table, "start_ns"), int_column(table, "end_ns")
-        self.start_ns, self.end_ns = start, end
+        start = int_column(table, "start_ns")
+        end = int_column(table, "end_ns")
+        self.start_ns = start
+        self.end_ns = end
         nulls = table["start_ns"].null_count + table["end_ns"].null_count
         if (
             not nulls
@@ -68,11 +70,10 @@ class Timed:
     def columns(self) -> dict[str, pa.Array]:
         """Columns start_ns and duration_ns; without starts where kernels were replayed."""
         duration = self.end_ns - self.start_ns
-        start = (
-            pa.nulls(len(duration), pa.int64())
-            if self._replayed
-            else _mask_absent(self.start_ns, ~self.started)
-        )
+        if self._replayed:
+            start = pa.nulls(len(duration), pa.int64())
+        else:
+            start = _mask_absent(self.start_ns, ~self.started)
         return {"start_ns": start, "duration_ns": _mask_absent(duration, ~self.complete)}
 
 
@@ -86,14 +87,16 @@ class Growing(Generic[_Rows]):
     """
 
     def __init__(self, kind: type[_Rows], expected: int = 0) -> None:
-        self.count, self._kind = 0, kind
+        self.count = 0
+        self._kind = kind
         self._room = min(expected, _MOST_ROOM)  # the system provides memory only when it is written
         self._columns = [np.empty(self._room, _DTYPES[str(column.type)]) for column in fields(kind)]
 
     def append(self, batch: _Rows) -> None:
         """Add rows."""
         values = [getattr(batch, column.name) for column in fields(batch)]
-        first, self.count = self.count, self.count + len(values[0])
+        first = self.count
+        self.count += len(values[0])
         if self.count > self._room:
             self._room = max(2 * self._room, self.count)
             self._columns = [

@@ -17,7 +17,9 @@ import numpy as np
 from .nesting import NONE, Codes, Ints
 from .operation import Operation
 
-_IMAGE, _RESULT, _WEIGHT = "image", "result", "weight"
+_IMAGE = "image"
+_RESULT = "result"
+_WEIGHT = "weight"
 # Operators, and the tensor that each argument is, by native_functions.yaml of torch 1.8 to 1.13; ""
 # for others.
 _FORWARD = re.compile(r"aten::(?:conv[123]d|_?convolution)"), (_IMAGE, _WEIGHT)
@@ -71,9 +73,10 @@ def _with_results(operations: Sequence[Operation]) -> list[Operation]:
     completed = []
     for operation in operations:
         tensors = _tensors(operation, _FORWARD)
-        results_of_pair = (
-            results.get((tensors[_IMAGE], tensors[_WEIGHT]), set()) if len(tensors) == 2 else set()
-        )
+        if len(tensors) == 2:
+            results_of_pair = results.get((tensors[_IMAGE], tensors[_WEIGHT]), set())
+        else:
+            results_of_pair = set()
         completed.append(
             operation._replace(third=next(iter(results_of_pair)))
             if len(results_of_pair) == 1

@@ -13,7 +13,8 @@ from .operation import UNKNOWN, Call, Shape, Work
 
 
 def _convolution(call: Call, stride: int = 3, padding: int = 4, dilation: int = 5) -> Work:
-    image, weight = call.shape(0), call.shape(1)
+    image = call.shape(0)
+    weight = call.shape(1)
     if call.value(6) is True:
         return _transposed_convolution(call)
     if call.third and call.value(stride) is None:
@@ -22,7 +23,8 @@ def _convolution(call: Call, stride: int = 3, padding: int = 4, dilation: int = 
         out = _output_extents(
             image, weight, call.value(stride), call.value(padding), call.value(dilation)
         )
-    bias, result = call.elements(2), image[0] * weight[0] * prod(out)
+    bias = call.elements(2)
+    result = image[0] * weight[0] * prod(out)
     # weight is (outputs, inputs of one group, *kernel): each result takes one product per remaining
     # element
     flops = 2 * result * prod(weight[1:]) + (result if bias else 0)
@@ -32,7 +34,8 @@ def _convolution(call: Call, stride: int = 3, padding: int = 4, dilation: int = 
 def _transposed_convolution(
     call: Call, output_padding: int = 7, groups: int = 8, dilation: int = 5
 ) -> Work:
-    image, weight = call.shape(0), call.shape(1)
+    image = call.shape(0)
+    weight = call.shape(1)
     if call.value(groups) is None:
         raise ValueError("the number of groups was not recorded")
     settings = [call.value(index) for index in (3, 4, dilation, output_padding)]
@@ -40,7 +43,8 @@ def _transposed_convolution(
     for axis, (size, kernel) in enumerate(zip(image[2:], weight[2:], strict=True)):
         step, pad, spread, beyond = (_per_axis(value, axis) for value in settings)
         out.append((size - 1) * step - 2 * pad + spread * (kernel - 1) + beyond + 1)
-    bias, result = call.elements(2), image[0] * weight[1] * call.value(groups) * prod(out)
+    bias = call.elements(2)
+    result = image[0] * weight[1] * call.value(groups) * prod(out)
     # Each element of the input is multiplied by all weights of its channel: (inputs, outputs of a
     # group, *kernel).
     flops = 2 * prod(image) * prod(weight[1:]) + (result if bias else 0)
@@ -70,7 +74,8 @@ def _convolution_backward(call: Call) -> Work:
     if not isinstance(mask, (list, tuple)) or len(mask) != 3:
         raise ValueError("the output mask was not recorded")
     to_data, to_weights, to_bias = (bool(m) for m in mask)
-    tensors, transposed = (call.shape(0), call.shape(1), call.shape(2)), call.value(7) is True
+    tensors = (call.shape(0), call.shape(1), call.shape(2))
+    transposed = call.value(7) is True
     total = _gradients(call, tensors, to_data, to_weights, to_bias, transposed)
     if not (to_data and to_weights):
         return total
@@ -112,8 +117,10 @@ def _one_gradient(call: Call, to_data: bool) -> Work:
 
 
 def _max_pool(call: Call) -> Work:
-    image, window = call.shape(0), call.value(1)
-    stride, padding = call.value(2) or window, call.value(3)
+    image = call.shape(0)
+    window = call.value(1)
+    stride = call.value(2) or window
+    padding = call.value(3)
     kernel = [_per_axis(window, axis) for axis in range(len(image) - 2)]
     out = _output_extents(image, (0, 0, *kernel), stride, padding, call.value(4) or 1)
     result = prod(image[:2]) * prod(out)

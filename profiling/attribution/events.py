@@ -123,7 +123,8 @@ def split_copies(
     for row in rows:
         name = row["name"]
         if apart and name.startswith(GPU_COPIES) and not _is_of_collective(name, row.get("op")):
-            kind, copied = name[: len("memcpy")].lower(), kind_of_copy(name)
+            kind = name[: len("memcpy")].lower()
+            copied = kind_of_copy(name)
             counted = {column: value for column, value in row.items() if column in _MEMORY_COLUMNS}
             memory.append(
                 {**counted, "kind": kind, "memcpy_kind": copied if kind == "memcpy" else None}
@@ -233,11 +234,12 @@ def _with_compiled(
     """The events with a range of its layer around each kernel of a compiled graph, and these
     kernels by event.
     """
-    calls = (
-        [FusedCall(e.name, e.start_ns, e.start_ns + e.duration_ns, e.thread) for e in events]
-        if graphs
-        else []
-    )
+    if graphs:
+        calls = [
+            FusedCall(e.name, e.start_ns, e.start_ns + e.duration_ns, e.thread) for e in events
+        ]
+    else:
+        calls = []
     kernels_of_calls = find_kernels(calls, graphs)
     placed: list[HostEvent] = []
     kernels: dict[int, FusedKernel] = {}
@@ -309,7 +311,8 @@ def _host_rows(
     verbose: VerboseLog,
     lost: Counter[str],
 ) -> tuple[list[dict[str, Any]], list[MklCall]]:
-    is_operator, nested = spans.is_operator, placement.nest
+    is_operator = spans.is_operator
+    nested = placement.nest
     calls = LibraryCalls(
         _operators(events, is_operator, nested.parent, nested.end_ns), own_time(nested, is_operator)
     )

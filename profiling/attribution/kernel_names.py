@@ -258,7 +258,8 @@ def short_name(name: str) -> str:
     """A short name: without return type, parameters, namespaces and casts; templates stay, they
     distinguish kernels.
     """
-    text, depth = _NAMESPACES.sub("", _INNER.sub("", name)), 0
+    text = _NAMESPACES.sub("", _INNER.sub("", name))
+    depth = 0
     for index, letter in enumerate(text):
         depth += (letter == "<") - (letter == ">")
         if letter == "(" and depth <= 0 and index:

@@ -61,6 +61,7 @@ class Joiner:
             return np.where(
                 inside, self._table[np.where(inside, wanted - self._low, 0)], np.int32(NONE)
             )
-        first, last = self._edges[index], self._edges[index + 1]
+        first = self._edges[index]
+        last = self._edges[index + 1]
         at = np.minimum(first + np.searchsorted(self._keys[first:last], wanted), last - 1)
         return np.where(self._keys[at] == wanted, self._order[at], NONE).astype(np.int32)

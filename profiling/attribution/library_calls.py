@@ -120,7 +120,8 @@ class LibraryCalls:
         self.lost: Counter[str] = Counter()  # calls without a place
         # those with a place, in the order of their operators, without durations
         self.named: list[MklCall] = []
-        self._operators, self._own = operators, own
+        self._operators = operators
+        self._own = own
         self._by_span = np.argsort(own[2], kind="stable")
         self._spans = own[2][self._by_span]
         # own time of the operators that have calls
@@ -173,7 +174,8 @@ class LibraryCalls:
                     self._free_of(span), key=lambda times: times[1] - times[0], default=(0, 0)
                 )
             else:  # the operator ends with the multiplication, after views and copies of operands
-                start_ns, end_ns = operators.end_ns[span] - call.duration_ns, operators.end_ns[span]
+                start_ns = operators.end_ns[span] - call.duration_ns
+                end_ns = operators.end_ns[span]
             self._put(span, call.name, start_ns, end_ns - start_ns, "mkl")
         left = sum(call.duration_ns is not None for alike in calls.values() for _, call in alike)
         self.lost["mkl_calls_not_placed"] += left

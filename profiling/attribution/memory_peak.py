@@ -19,9 +19,16 @@ from .placement import HostSpans, Placement
 from .source_lines import SourceLine, Watched, calls_inside
 
 MEMORY_EVENT = "[memory]"  # its name among the events of torch's profiler
-PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
-INPUTS, ACTIVATIONS, ACTIVATION_GRADIENTS = "input", "activations", "activation gradients"
-WORKSPACE, HELD, UNUSED, CACHED = "workspace", "other", "not used in the step", "cached"
+PARAMETERS = "parameters"
+GRADIENTS = "gradients"
+STATE = "optimizer state"
+INPUTS = "input"
+ACTIVATIONS = "activations"
+ACTIVATION_GRADIENTS = "activation gradients"
+WORKSPACE = "workspace"
+HELD = "other"
+UNUSED = "not used in the step"
+CACHED = "cached"
 KINDS = (
     PARAMETERS,
     GRADIENTS,
@@ -117,11 +124,10 @@ def peak_rows(
     for block in live:
         span = around.get(block.begin, NONE)
         operator = NONE if span == NONE else int(outer[span])
-        phase = (
-            None
-            if span == NONE or placement.phase[span] == NONE
-            else placement.phases[placement.phase[span]]
-        )
+        if span == NONE or placement.phase[span] == NONE:
+            phase = None
+        else:
+            phase = placement.phases[placement.phase[span]]
         stays = block.end == count
         ends_inside = (
             operator != NONE
@@ -129,11 +135,10 @@ def peak_rows(
             and allocations.time_ns[block.end] <= spans.end_ns[operator]
         )
         kind = _kind(block, phase, bool(ends_inside), stays, allocations.used)
-        layer = (
-            None
-            if span == NONE or placement.layer[span] == NONE
-            else placement.layers[placement.layer[span]]
-        )
+        if span == NONE or placement.layer[span] == NONE:
+            layer = None
+        else:
+            layer = placement.layers[placement.layer[span]]
         line = block.line or lines.get(operator)
         key = {
             "kind": kind,
@@ -187,7 +192,9 @@ def _blocks(allocations: Allocations) -> list[_Block]:
         while tensors and tensors[-1].time_ns <= until_ns:
             tensor = tensors.pop()
             block = live.get(tensor.address) or add(tensor.size_bytes, _BEFORE, tensor.address)
-            block.kind, block.layer, block.line = tensor.kind, tensor.layer, tensor.line
+            block.kind = tensor.kind
+            block.layer = tensor.layer
+            block.line = tensor.line
 
     columns = (allocations.time_ns, allocations.size_bytes, allocations.address)
     events = zip(*(column.tolist() for column in columns), strict=True)
@@ -198,7 +205,8 @@ def _blocks(allocations: Allocations) -> list[_Block]:
         elif size < 0:
             block = live.get(address) or add(-size, _BEFORE, address)
             # The allocator may have rounded the size up.
-            block.size_bytes, block.end = -size, position
+            block.size_bytes = -size
+            block.end = position
             del live[address]
     note(float("inf"))
     if count and allocations.total_bytes is not None:

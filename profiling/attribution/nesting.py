@@ -89,7 +89,8 @@ def _nest(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints, depth: Ints) -
     level = np.arange(len(rows)) - ended
     up = np.full(len(rows), NONE, np.int64)
     for d in range(1, int(level.max(initial=0)) + 1):
-        here, above = np.flatnonzero(level == d), np.flatnonzero(level == d - 1)
+        here = np.flatnonzero(level == d)
+        above = np.flatnonzero(level == d - 1)
         up[here] = above[np.searchsorted(above, here) - 1]
     inner = up != NONE
     if (end_ns[rows[inner]] <= end_ns[rows[up[inner]]]).all():

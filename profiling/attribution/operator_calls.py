@@ -72,7 +72,8 @@ def attach_work(
     # From here on one number stands for a call and a role.
     share, shares = factorize(group * len(_ROLES) + role)
     order = np.lexsort((rows, share))
-    rows, share = rows[order], share[order]
+    rows = rows[order]
+    share = share[order]
     for values, name in ((flops, "flops"), (size, "bytes_compulsory")):
         amounts = [getattr(part, name, None) for row in parts for part in row]
         table = np.array([NONE if index is None else index for index in amounts], np.int64).reshape(
@@ -107,7 +108,9 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tupl
     computes = ~on_host & is_algorithm[work.name[rows]]
     launched = ~on_host & any_of(~on_host)
     able = np.where(any_of(computes), computes, np.where(any_of(~on_host), launched, on_host))
-    rows, group, on_host = rows[able], group[able], on_host[able]
+    rows = rows[able]
+    group = group[able]
+    on_host = on_host[able]
     # The longest row of a call comes first, the earliest of several equal ones.
     order = np.lexsort((rows, -work.duration_ns[rows], group))
     _, first = np.unique(group[order], return_index=True)
@@ -116,7 +119,8 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tupl
     name = work.name[rows]
     alike = family_code[name] == family_code[work.name[longest[group]]]
     chosen = np.where(on_host, rows == longest[group], is_algorithm[name] | alike)
-    rows, group = rows[chosen], group[chosen]
+    rows = rows[chosen]
+    group = group[chosen]
     role = role_of[work.name[rows]]
     named = np.zeros_like(wanted)
     named[group, role] = True

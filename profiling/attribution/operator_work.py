@@ -75,7 +75,8 @@ def _addmm(call: Call) -> Work:
 def _linear(call: Call) -> Work:
     *rows, k = call.shape(0)
     n, _ = call.shape(1)
-    m, bias = prod(rows), call.elements(2)
+    m = prod(rows)
+    bias = call.elements(2)
     return Work(2 * m * k * n + (m * n if bias else 0), call.traffic(m * k, k * n, m * n, bias))
 
 
@@ -116,9 +117,17 @@ def _grouped_mm(call: Call, offsets: int = 2) -> Work:
     Rows of a 2-d operand beyond the last end are not computed, which the shapes do not say: an
     upper bound.
     """
-    a, b = call.shape(0), call.shape(1)
-    groups = a[0] if len(a) == 3 else b[0] if len(b) == 3 else call.shape(offsets)[0]
-    m, k, n = a[-2], a[-1], b[-1]
+    a = call.shape(0)
+    b = call.shape(1)
+    if len(a) == 3:
+        groups = a[0]
+    elif len(b) == 3:
+        groups = b[0]
+    else:
+        groups = call.shape(offsets)[0]
+    m = a[-2]
+    k = a[-1]
+    n = b[-1]
     # The groups divide the extent that a 2-d operand has for all of them: rows, columns, or the
     # sum.
     products = m * k * n * (groups if len(a) == len(b) == 3 else 1)
@@ -133,7 +142,8 @@ def _embedding(call: Call) -> Work:
 
 
 def _embedding_backward(call: Call) -> Work:
-    gradient, rows = prod(call.shape(0)), call.value(2)
+    gradient = prod(call.shape(0))
+    rows = call.value(2)
     return Work(gradient, call.traffic(gradient, rows * call.shape(0)[-1]) + call.size(1))
 
 
@@ -157,7 +167,8 @@ def _attention(
         pairs = rows * keys
         if call.value(causal) in (True, 1):  # query i sees the keys up to i (top left)
             pairs = sum(min(row + 1, keys) for row in range(rows))
-        scores, values = 2 * batch * pairs * q[-1], 2 * batch * pairs * v[-1]
+        scores = 2 * batch * pairs * q[-1]
+        values = 2 * batch * pairs * v[-1]
         result = batch * rows * v[-1]
         operands = prod(q) + prod(k) + prod(v)
         if (

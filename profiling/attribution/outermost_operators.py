@@ -171,11 +171,10 @@ def _numbers(arguments: str, inside: Sequence[WatchedCall]) -> str | None:
         return None
     numbers = CallNumbers(denormal_results=max(call.denormal_results for call in inside))
     for index, argument in enumerate(decode_arguments(arguments)):
-        tensor = (
-            argument.tensors[0]
-            if isinstance(argument, TensorList) and argument.tensors
-            else argument
-        )
+        if isinstance(argument, TensorList) and argument.tensors:
+            tensor = argument.tensors[0]
+        else:
+            tensor = argument
         if not isinstance(tensor, TensorArgument):
             continue
         elements = prod(tensor.shape)
@@ -196,13 +195,13 @@ def _kernels_of(
     """By outermost operator: time by kernel name, and the time of its kernels on a device."""
     ran: dict[int, Counter[str]] = defaultdict(Counter)
     device_ns: Counter[int] = Counter()
-    around = (
-        np.where(kernels.span == NONE, NONE, outer[kernels.span])
-        if len(outer)
-        else np.zeros(0, np.int64)
-    )
+    if len(outer):
+        around = np.where(kernels.span == NONE, NONE, outer[kernels.span])
+    else:
+        around = np.zeros(0, np.int64)
     for kernel in np.flatnonzero(around != NONE).tolist():
-        span, duration_ns = int(around[kernel]), int(kernels.duration_ns[kernel])
+        span = int(around[kernel])
+        duration_ns = int(kernels.duration_ns[kernel])
         ran[span][kernels.names[kernel]] += duration_ns
         if not kernels.on_host[kernel]:
             device_ns[span] += duration_ns

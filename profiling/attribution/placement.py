@@ -172,7 +172,8 @@ class Placement:
 
 def place(spans: HostSpans) -> Placement:
     """Nest the spans and give each its layer, phase and operator."""
-    nested, meanings = nest(spans.thread, spans.start_ns, spans.end_ns), spans.meanings
+    nested = nest(spans.thread, spans.start_ns, spans.end_ns)
+    meanings = spans.meanings
     is_operator = spans.is_operator
     sequence = spans.of_names([meaning.sequence for meaning in meanings])
     if spans.sequence is not None:
@@ -182,7 +183,8 @@ def place(spans: HostSpans) -> Placement:
     is_node = spans.where(lambda meaning: meaning.backward)
     if spans.forward_thread is not None:
         is_node |= (spans.forward_thread > 0) & (sequence != NONE)
-    draws, takes = ~is_node & (sequence != NONE), is_node & (sequence != NONE)
+    draws = ~is_node & (sequence != NONE)
+    takes = is_node & (sequence != NONE)
     number = _numbers(spans, sequence, draws, takes)
     joined = join_forward(spans.start_ns, number, draws, takes)
 
@@ -250,7 +252,8 @@ def _is_shape(shape: Any) -> bool:
 
 
 def _inherit(own: Ints, nested: Nest) -> Ints:
-    value, parent = own.copy(), nested.parent
+    value = own.copy()
+    parent = nested.parent
     for rows in nested.levels:
         value[rows] = np.where(value[rows] == NONE, value[parent[rows]], value[rows])
     return value
@@ -291,13 +294,15 @@ def join_forward(start_ns: Ints, number: Ints, forward: Bools, backward: Bools) 
     or `NONE`.
     """
     joined = np.full(len(number), NONE, np.int64)
-    made, nodes = np.flatnonzero(forward), np.flatnonzero(backward)
+    made = np.flatnonzero(forward)
+    nodes = np.flatnonzero(backward)
     if not len(made) or not len(nodes):
         return joined
     both = np.concatenate([made, nodes])
     key = number[both]
     order = np.lexsort((start_ns[both], key))
-    both, key = both[order], key[order]
+    both = both[order]
+    key = key[order]
     is_forward = forward[both]
     last = np.maximum.accumulate(np.where(is_forward, np.arange(len(both)), NONE))
     joins = ~is_forward & (last != NONE)
@@ -346,7 +351,9 @@ class _Paths:
         # distinct, of at most `LONGEST_NAME` characters: further texts inside are left out
         self.paths: list[str] = []
         self.first: list[int] = []  # index of the first text of each path
-        self._part, self._restarts, self._separator = part, restarts, separator
+        self._part = part
+        self._restarts = restarts
+        self._separator = separator
         self._index: dict[str, int] = {}
 
     def spread(self, nested: Nest, fixed: Ints) -> Ints:
@@ -372,11 +379,10 @@ class _Paths:
         return layer
 
     def _code(self, above: int, text: int) -> int:
-        path = (
-            self.texts[text]
-            if above == NONE
-            else f"{self.paths[above]}{self._separator}{self.texts[text]}"
-        )
+        if above == NONE:
+            path = self.texts[text]
+        else:
+            path = f"{self.paths[above]}{self._separator}{self.texts[text]}"
         if above != NONE and len(path) > LONGEST_NAME:
             return above
         if path not in self._index:

@@ -37,7 +37,9 @@ _TEXTS = frozenset({"name", "layer", "phase", "op", "kind", "memcpy_kind", "role
 _BATCH_ROWS = 1 << 18
 
 # Ways to find steps.
-AUTO, WHOLE, REPETITION = "auto", "whole", "repetition"
+AUTO = "auto"
+WHOLE = "whole"
+REPETITION = "repetition"
 
 # takes the names of the needed columns; None for all
 Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]

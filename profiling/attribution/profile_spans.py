@@ -30,7 +30,8 @@ def layer_classes(ranges: pa.Table, names: RangeNames) -> dict[str, str]:
     marked = ranges.select(keys).filter(pc.is_valid(ranges["category"]))
     spans = {}
     for row in marked.group_by(keys).aggregate([]).to_pylist():
-        domain, role = row.get("domain"), row.get("role")
+        domain = row.get("domain")
+        role = row.get("role")
         layer = names.read(row["name"], domain, role).layer
         if layer is not None and (domain == OWN_DOMAIN or role == MODULE_CALL):
             spans[layer] = row["category"]
@@ -56,7 +57,8 @@ def read_spans(
         key = key * (len(listed) + 1) + code + 1
     code, distinct = factorize(key)
     read = options.names.read
-    full, meanings = [], []
+    full = []
+    meanings = []
     for number in distinct.tolist():
         domain_and_role = []
         for _, listed in reversed(kinds):

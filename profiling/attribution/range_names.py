@@ -174,11 +174,10 @@ class RangeNames:
         is_module = role == MODULE_CALL or (
             role == ANNOTATION and name.startswith(("curvescope.", OPTIMIZER))
         )
-        parsed = (
-            _by_convention(name, domain)
-            if self._search is None or is_module
-            else self._by_pattern(name)
-        )
+        if self._search is None or is_module:
+            parsed = _by_convention(name, domain)
+        else:
+            parsed = self._by_pattern(name)
         layer = parsed.layer
         if layer is None or (role == ANNOTATION and not name.startswith(LAYER_RANGE)):
             return parsed._replace(role=role, layer=None)
@@ -359,8 +358,6 @@ def _before_number(name: str) -> str | None:
 
 
 def _number(digits: str | None) -> int | None:
-    return (
-        int(digits)
-        if digits is not None and digits.isdecimal() and 0 < int(digits) < 1 << 31
-        else None
-    )
+    if digits is not None and digits.isdecimal() and 0 < int(digits) < 1 << 31:
+        return int(digits)
+    return None

@@ -19,7 +19,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
+PREFILL = "prefill"
+DECODE = "decode"
+MIXED = "mixed"
 
 _SUMS = r"sq(?P<{0}sq>\d+)sk(?P<{0}sk>\d+)sqsq\d+sqsk\d+"
 _VLLM = re.compile(
@@ -101,8 +103,14 @@ def _atom(mode: str, facts: str) -> ServedStep:
 def _of_requests(
     server: str, prompts: int | None, decodes: int | None, tokens: int | None, context: int | None
 ) -> ServedStep:
-    prompts, decodes = prompts or 0, decodes or 0
-    mode = MIXED if prompts and decodes else PREFILL if prompts else DECODE
+    prompts = prompts or 0
+    decodes = decodes or 0
+    if prompts and decodes:
+        mode = MIXED
+    elif prompts:
+        mode = PREFILL
+    else:
+        mode = DECODE
     return ServedStep(server, mode, prompts + decodes, tokens, context)
 
 

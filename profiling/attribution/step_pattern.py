@@ -92,7 +92,8 @@ def _find_slow(times_ms: Floats, visits: Ints) -> Bools:
             return none
     if _is_a_while(slow):
         return none
-    pace_ms, mean_ms = float(faster_half(times_ms)), float(times_ms.mean())
+    pace_ms = float(faster_half(times_ms))
+    mean_ms = float(times_ms.mean())
     beyond_ms = float((times_ms - pace_ms)[slow].sum()) / len(times_ms)
     if mean_ms - pace_ms >= _SPREAD * mean_ms and beyond_ms < (mean_ms - pace_ms) / 2:
         return np.asarray(np.log(times_ms / pace_ms) > _FAR, bool)

@@ -126,7 +126,12 @@ def _family(name: str, served: ServedStep | None) -> tuple[int, str]:
     """
     if served is not None:
         return 2, served.server
-    rank = 3 if name.startswith(_OWN_MARK) else 1 if name.startswith(_PROFILER_MARK) else 0
+    if name.startswith(_OWN_MARK):
+        rank = 3
+    elif name.startswith(_PROFILER_MARK):
+        rank = 1
+    else:
+        rank = 0
     return rank, re.sub(r"\d+", "", name[:64])
 
 
@@ -162,7 +167,8 @@ def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[StepMarks]:
 
 def _marks(process: int, ranges: HostSpans, rows: Ints) -> StepMarks:
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
-    start, end = ranges.start_ns[rows], ranges.end_ns[rows].copy()
+    start = ranges.start_ns[rows]
+    end = ranges.end_ns[rows].copy()
     if (start == end).all():  # instants: each step ends at the next one
         end = np.append(start[1:], np.iinfo(np.int64).max)
     reached = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end[:-1]))
@@ -284,7 +290,8 @@ def find_repeated_windows(
     if repeated is None:
         return []
     first, covered, period = repeated
-    starts, ends = start_ns[rows], end_ns[rows]
+    starts = start_ns[rows]
+    ends = end_ns[rows]
     free_since = np.maximum.accumulate(np.append(starts[0], ends[:-1]))
     gap = starts - free_since
     if unit is not None:
@@ -323,7 +330,8 @@ def are_steps(windows: Windows, start_ns: Ints, end_ns: Ints) -> bool:
     if share >= _LEAST_TIME_SHARE or share < _LEAST_TIME_SHARE_APART:
         return share >= _LEAST_TIME_SHARE
     order = np.argsort(start_ns, kind="stable")
-    start_ns, reached = start_ns[order], np.maximum.accumulate(end_ns[order])[:-1]
+    start_ns = start_ns[order]
+    reached = np.maximum.accumulate(end_ns[order])[:-1]
     idle = np.maximum(start_ns[1:] - reached, 0)
     longest = (np.sort(own)[-2:] for own in np.split(idle, np.searchsorted(reached, low))[1:-1])
     apart = [

@@ -59,7 +59,9 @@ class Timeline:
             backward_without_forward=self.placement.unjoined,
             steps_cut=sum(of_process.crossing for of_process in marks),
         )
-        self._options, self._meanings, self._stated_batch = options, spans.meanings, batch
+        self._options = options
+        self._meanings = spans.meanings
+        self._stated_batch = batch
         self._batches_of = BatchSpans.of(spans)
         self._nested = nested
         self._indivisible = None if self.marked else _indivisible(nested, self.placement.nest)
@@ -98,7 +100,8 @@ class Timeline:
         launches = self._launches
         if len(launches.start_ns):
             launch = self._joiner.find(process, correlation)
-            range_, step = launches.range_[launch], launches.step[launch]
+            range_ = launches.range_[launch]
+            step = launches.step[launch]
             ahead_ns = launches.start_ns[launch] - start_ns
             ahead_ns[~timed] = 0
             alone = launch == NONE
@@ -107,7 +110,8 @@ class Timeline:
             ahead_ns = np.zeros(len(start_ns), np.int64)
             alone = np.ones(len(start_ns), np.bool_)
         if alone.any():
-            range_[alone], ahead_ns[alone] = NONE, 0
+            range_[alone] = NONE
+            ahead_ns[alone] = 0
             launched = timed & ~alone
             step[alone] = self.marked.step_without_launch(
                 process[alone], start_ns[alone], start_ns[launched], step[launched]
@@ -230,7 +234,8 @@ class Timeline:
 
     def _outermost_operators(self) -> tuple[Ints, Ints, Ints, Ints]:
         """Names, starts, ends and threads of the operators of the host that lie in no other one."""
-        spans, own = self._nested, self._nested.is_operator
+        spans = self._nested
+        own = self._nested.is_operator
         rows = own & (self.placement.nest.parent == NONE)
         return spans.name[rows], spans.start_ns[rows], spans.end_ns[rows], spans.thread[rows]
 

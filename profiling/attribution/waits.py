@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from .nesting import NONE, Ints
 
-EVENT, CONTEXT = 1, 4
+EVENT = 1
+CONTEXT = 4
 # CUpti_ActivitySynchronizationType.
 _WORDS = {EVENT: "event", 2: "stream_event", 3: "stream", CONTEXT: "context"}
 NO_NUMBER = 0xFFFF_FFFF  # CUPTI's stream or event of a record without one
@@ -21,7 +22,8 @@ class Waits:
     def __init__(self, call: Ints, type_: Ints, stream: Ints) -> None:
         # `stream` is `NO_NUMBER` or `NONE` for none.
         self._call, first = np.unique(call, return_index=True)
-        self._type, self._stream = type_[first], stream[first]
+        self._type = type_[first]
+        self._stream = stream[first]
 
     def columns(self, call: Ints) -> dict[str, pa.Array]:
         """Columns waits_for and stream of calls; no column if no call of the profile waited."""

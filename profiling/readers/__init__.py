@@ -31,7 +31,8 @@ from ..recording.store import KERNEL, STEP, RecordingWriter, new_recording_path,
 from .source import Source
 
 # how the reports of Nsight Systems and Nsight Compute begin
-_NSYS_REPORT, _NCU_REPORT = b"NVID", b"NVR\0"
+_NSYS_REPORT = b"NVID"
+_NCU_REPORT = b"NVR\0"
 # Errors of readers whose file has values of the wrong type.
 _UNREADABLE = (
     pa.ArrowException,

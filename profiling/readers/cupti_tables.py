@@ -91,8 +91,6 @@ def scan_memory(
 def _select(
     work: Mapping[str, str], further: Mapping[str, str], needed: Sequence[str] | None
 ) -> dict[str, str]:
-    return (
-        {**work, **further}
-        if needed is None
-        else {ours: work[ours] for ours in needed if ours in work}
-    )
+    if needed is None:
+        return {**work, **further}
+    return {ours: work[ours] for ours in needed if ours in work}

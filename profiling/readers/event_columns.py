@@ -78,7 +78,8 @@ class EventColumns:
 
     def having(self, ph: str, events: Sequence[Any]) -> list[Any]:
         """The events with this `ph` among some; callers may read the attribute `cat`."""
-        usual, any_ = self._types[ph], self.event_type
+        usual = self._types[ph]
+        any_ = self.event_type
         return [
             event
             for event in events

@@ -62,7 +62,8 @@ class _Captures:
     """
 
     def __init__(self, captures: Sequence[_Capture], budget: Budget) -> None:
-        self.captures, self._budget = captures, budget
+        self.captures = captures
+        self._budget = budget
         # by the number of launches and the places of known names, then by these names: indices
         self._known: dict[int, dict[tuple[int, ...], dict[tuple[str, ...], list[int]]]] = {}
         for index, capture in enumerate(captures):
@@ -180,9 +181,11 @@ def join_capture(
         )
     shift = _shift_ns(ranges, kernels, captured_ranges, captured_launches)
     if nodes:
-        joined, how = _by_nodes(kernels, replays, captures, nodes), "numbers of the nodes"
+        joined = _by_nodes(kernels, replays, captures, nodes)
+        how = "numbers of the nodes"
     else:
-        joined, how = _by_order(kernels, replays, captures), "names of the kernels"
+        joined = _by_order(kernels, replays, captures)
+        how = "names of the kernels"
         if any(None in replay.capture.names for replay in joined):
             how = "order of the kernels; the capture does not name them"
     kernels = _place_kernels(kernels, joined, shift)
@@ -192,10 +195,14 @@ def join_capture(
 
 
 def _by_order(kernels: pa.Table, replays: Sequence[Ints], captures: _Captures) -> list[_Replay]:
-    names, graphs = _texts(kernels, "name"), int_column(kernels, "graph_id")
-    after, chosen, of_graph = -1, [], dict[int, int]()
+    names = _texts(kernels, "name")
+    graphs = int_column(kernels, "graph_id")
+    after = -1
+    chosen = []
+    of_graph = dict[int, int]()
     for rows in replays:
-        of_replay, graph = [names[row] or "" for row in rows], int(graphs[rows[0]])
+        of_replay = [names[row] or "" for row in rows]
+        graph = int(graphs[rows[0]])
         index = of_graph.get(graph)
         if index is None or graph == NONE or not captures.captures[index].fits(of_replay):
             index = captures.next_fitting(of_replay, after)
@@ -213,14 +220,13 @@ def _by_nodes(
     """The kernels whose nodes are known, at the captures of their graphs: the next of as many
     launches for each.
     """
-    of_graph, after = {}, -1
+    of_graph = {}
+    after = -1
     for graph, numbers in sorted(nodes.items()):
         after = captures.next_fitting([""] * len(numbers), after)
         of_graph[graph] = captures.captures[after]
-    graphs, node = (
-        int_column(kernels, "graph_id"),
-        int_column(kernels, "graph_node_id") & _NODE_MASK,
-    )
+    graphs = int_column(kernels, "graph_id")
+    node = int_column(kernels, "graph_node_id") & _NODE_MASK
     placed = []
     for rows in replays:
         graph = int(graphs[rows[0]])
@@ -265,14 +271,16 @@ def _replays(launches: pa.Table, kernels: pa.Table) -> list[Ints]:
     replay_ids = int_column(launches, "correlation_id")[
         [bool(_REPLAY.fullmatch(name or "")) for name in calls]
     ]
-    correlation, start = int_column(kernels, "correlation_id"), int_column(kernels, "start_ns")
+    correlation = int_column(kernels, "correlation_id")
+    start = int_column(kernels, "start_ns")
     rows = np.flatnonzero(np.isin(correlation, replay_ids[replay_ids != NONE]))
     rows = rows[np.argsort(start[rows], kind="stable")]
     node = int_column(kernels, "graph_node_id")
     order = np.argsort(correlation[rows], kind="stable")
-    of_replay = (
-        np.split(order, np.flatnonzero(np.diff(correlation[rows][order])) + 1) if len(rows) else []
-    )
+    if len(rows):
+        of_replay = np.split(order, np.flatnonzero(np.diff(correlation[rows][order])) + 1)
+    else:
+        of_replay = []
     replays = [rows[positions] for positions in of_replay]
     replays.sort(key=lambda positions: int(start[positions[0]]))
     numbered = [
@@ -299,7 +307,8 @@ def _place_kernels(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) 
         rows, capture, at = replay
         if (recorded[rows] == NONE).any():
             node[rows] = at + 1
-        time_ns[rows], thread[rows] = capture.time_ns[at] + shift_ns, capture.thread[at]
+        time_ns[rows] = capture.time_ns[at] + shift_ns
+        thread[rows] = capture.thread[at]
     columns = {"graph_node_id": node, "capture_ns": time_ns, "capture_thread_key": thread}
     kernels = kernels.drop_columns([name for name in columns if name in kernels.column_names])
     for name, values in columns.items():
@@ -308,8 +317,10 @@ def _place_kernels(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) 
 
 
 def _captures(launches: pa.Table) -> list[_Capture]:
-    names, kernels = _texts(launches, "name"), _texts(launches, "kernel")
-    start, thread = int_column(launches, "start_ns"), int_column(launches, "thread_key")
+    names = _texts(launches, "name")
+    kernels = _texts(launches, "kernel")
+    start = int_column(launches, "start_ns")
+    thread = int_column(launches, "thread_key")
     captures: list[_Capture] = []
     open_rows: list[int] | None = None
     for row in np.argsort(start, kind="stable").tolist():

@@ -38,7 +38,8 @@ MESSAGES = {
 # Opcodes that a custom fusion is named after, the first that is in it.
 _WORK = ("convolution", "dot", "reduce-window", "reduce")
 _NO_WORK = len(_WORK)
-_CUSTOM_FUSION, _CUSTOM_CALL = "kCustom", "custom-call"
+_CUSTOM_FUSION = "kCustom"
+_CUSTOM_CALL = "custom-call"
 _MOST_USES = 4  # from an instruction to the one that uses its result, and so on
 
 
@@ -112,7 +113,8 @@ def _paths(module: Any) -> Iterator[tuple[str, str]]:
             for operand in instruction.operand_ids:
                 users.setdefault(operand, instruction)
         for instruction in computation.instructions:
-            path, used = _own_path(instruction, inside), instruction
+            path = _own_path(instruction, inside)
+            used = instruction
             for _ in range(_MOST_USES):
                 if path or (used := users.get(used.id)) is None:
                     break

@@ -132,7 +132,8 @@ def _nodes(comments: Iterable[str]) -> dict[str, _Node]:
     nodes = {}
     for match in filter(None, map(_NODE.match, comments)):
         op = f"{match['space']}::{match['op']}" if match["op"] else None
-        elements, bits = _elements(match), _BITS.match(match["type"] or "")
+        elements = _elements(match)
+        bits = _BITS.match(match["type"] or "")
         size = 0 if elements is None or bits is None else elements.number * int(bits[1]) // 8
         nodes[match["name"]] = _Node(
             op, size, elements, tuple(_OPERAND.findall(match["arguments"] or ""))
@@ -157,7 +158,8 @@ def _flops(comments: Sequence[str], nodes: Mapping[str, _Node]) -> int | None:
         for source in filter(None, map(_SOURCE.fullmatch, comments))
         for name in source[2].split(", ")
     }
-    total, computing = 0, [node for node in nodes.values() if node.op is not None]
+    total = 0
+    computing = [node for node in nodes.values() if node.op is not None]
     for op, _, result, operands in computing:
         first = nodes.get(operands[0]) if operands else None
         flops = node_flops(str(op), result, None if first is None else first.elements)

@@ -142,7 +142,8 @@ def _read_batched(row: dict[str, str]) -> Iterator[dict[str, Any]]:
     ):
         seconds = parse_number(row.get(name, ""))
         if "B" in row:
-            size, after = batch, "prompts" if what == "prefill" else "after prompts"
+            size = batch
+            after = "prompts" if what == "prefill" else "after prompts"
             problem = f"{what}, {after} of {prompt} tokens"
         else:
             size = None if held is None or tokens is None else held + tokens // 2
@@ -157,10 +158,13 @@ def _read_batched(row: dict[str, str]) -> Iterator[dict[str, Any]]:
 
 def _tests(row: dict[str, str]) -> Iterator[_Test]:
     """A row of `llama-bench` with a prompt or with generated tokens alone."""
-    test, rate = _TEST.fullmatch(row.get("test", "")), _RATE.fullmatch(row.get("t/s", ""))
+    test = _TEST.fullmatch(row.get("test", ""))
+    rate = _RATE.fullmatch(row.get("t/s", ""))
     if test is None or rate is None:
         return
-    tokens, per_s, spread = whole(test[2], _MOST), parse_number(rate[1]), parse_number(rate[2])
+    tokens = whole(test[2], _MOST)
+    per_s = parse_number(rate[1])
+    spread = parse_number(rate[2])
     if not tokens or not per_s or spread is None or tokens / per_s > 1e6:
         return
     named = [

@@ -70,16 +70,14 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Options) -> None:
     traces = snapshot.get("device_traces") or [[]]
-    device = (
-        max(range(len(traces)), key=lambda device_index: len(traces[device_index]))
-        if options.device is None
-        else options.device
-    )
-    events = (
-        [event for event in traces[device] if text_of(event, "action") in _CHANGES]
-        if device < len(traces)
-        else []
-    )
+    if options.device is None:
+        device = max(range(len(traces)), key=lambda device_index: len(traces[device_index]))
+    else:
+        device = options.device
+    if device < len(traces):
+        events = [event for event in traces[device] if text_of(event, "action") in _CHANGES]
+    else:
+        events = []
     if not events:
         raise CurvescopeError(
             f"it has no events of GPU {device}: call torch.cuda.memory._record_memory_history() "
@@ -125,7 +123,8 @@ def _allocations(
     freed_at: dict[int, int] = {}
     tensors = []
     for index in reversed(range(len(events))):
-        event, address = events[index], number_of(events[index], "addr")
+        event = events[index]
+        address = number_of(events[index], "addr")
         if event["action"] == "alloc":
             kind, line = stacks.about(event.get("frames", ()), stays=address not in freed_at)
             tensors.append(KnownTensor(2 * index + 1, address, sizes[index], kind, line=line))

@@ -72,11 +72,9 @@ def communication_ms(events: Events, ranks: list[set[int]]) -> list[float]:
 
 def _processes(events: Events, group: str) -> list[int]:
     processes = [np.unique(piece[PROCESS]) for piece in events.pieces[group]]
-    return (
-        [text for text in np.unique(np.concatenate(processes)).tolist() if text != NONE]
-        if processes
-        else []
-    )
+    if processes:
+        return [text for text in np.unique(np.concatenate(processes)).tolist() if text != NONE]
+    return []
 
 
 def _order(text: str) -> list[tuple[bool, int, str]]:

@@ -20,7 +20,8 @@ from ..attribution.collectives import between_two, collective
 from ..attribution.columns import int_column
 from .sqlite_tables import SqliteTables
 
-_ENTRIES, _EVENTS = "NVTX_PAYLOAD_SCHEMA_ENTRIES", "NVTX_EVENTS"
+_ENTRIES = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
+_EVENTS = "NVTX_EVENTS"
 _HEADER = struct.Struct("<IIIIQQ")
 # Formats of NVTX_PAYLOAD_ENTRY_TYPE_* (nvToolsExtPayload.h): int, longs, and integers and sizes of
 # fixed width.
@@ -37,7 +38,9 @@ _FORMATS = {
     18: "<Q",
     22: "<Q",
 }
-_COMMUNICATOR, _RANKS, _MESSAGE = "NCCL communicator ID", "No. of ranks", "Message size [bytes]"
+_COMMUNICATOR = "NCCL communicator ID"
+_RANKS = "No. of ranks"
+_MESSAGE = "Message size [bytes]"
 # the message of a rank is one of so many parts
 _PER_RANK = frozenset({"AllGather", "ReduceScatter", "AlltoAll"})
 
@@ -82,7 +85,8 @@ def _calls(
         tables.read_filled(_EVENTS, ("start", "globalTid"), "binaryData") if fields else ()
     ):
         values = decode_payload(payload, fields)
-        communicator, size = values.get(_COMMUNICATOR), values.get(_RANKS)
+        communicator = values.get(_COMMUNICATOR)
+        size = values.get(_RANKS)
         if communicator is not None and size is not None and 0 < size < 1 << 31:
             ranks[communicator] = size
         elif _MESSAGE in values and isinstance(start, int) and isinstance(thread, int):

@@ -39,7 +39,8 @@ def convert_report(report: Path, folder: Path) -> Path | None:
     """Convert a report of Nsight Systems or Nsight Compute with an installed tool; None if no tool
     can.
     """
-    exported, table = folder / "profile.sqlite", folder / "profile.csv"
+    exported = folder / "profile.sqlite"
+    table = folder / "profile.csv"
     if (nsys := find_program("nsys")) is not None:
         command = [
             nsys,
@@ -87,11 +88,9 @@ def _rows(report: Any) -> Iterator[list[Any]]:
             def integers(
                 *names: str, action: Any = action, present: set[str] = present
             ) -> list[int]:
-                return (
-                    [int(action.metric_by_name(n).as_uint64()) for n in names]
-                    if present.issuperset(names)
-                    else []
-                )
+                if present.issuperset(names):
+                    return [int(action.metric_by_name(n).as_uint64()) for n in names]
+                return []
 
             sizes = [
                 integers(*(f"launch__{what}_dim_{axis}" for axis in "xyz"))

@@ -39,7 +39,11 @@ _KERNEL, _COPY, _SET, _RUNTIME, _GRAPH, _SYNC = (
 )
 _NVTX = "NVTX_EVENTS"
 # ENUM_NSYS_EVENT_TYPE of every export that has it.
-_CATEGORY, _MARK, _PUSH_POP, _START_END, _DOMAIN = 33, 34, 59, 60, 75
+_CATEGORY = 33
+_MARK = 34
+_PUSH_POP = 59
+_START_END = 60
+_DOMAIN = 75
 _KINDS = {_MARK: "mark", _PUSH_POP: "push_pop", _START_END: "start_end"}
 _WORK = {**WORK, "process": "globalPid", "graph_node_id": "graphNodeId"}
 _GRAPH_NODES = "CUDA_GRAPH_NODE_EVENTS"  # creations of nodes; those with an original are clones
@@ -50,7 +54,8 @@ _KERNEL_NAMES = (
     "mangledName",
 )
 _MACHINE = ("TARGET_INFO_", "ENUM_NSYS_", "OSRT_", "SCHED_EVENTS")
-_I64, _TEXT = pa.int64(), pa.string()
+_I64 = pa.int64()
+_TEXT = pa.string()
 
 
 def recognises(source: Source) -> bool:
@@ -112,7 +117,8 @@ class _Export:
 
     def missing(self) -> dict[str, str]:
         """Missing data by name, with the consequence."""
-        tables, missing = self._tables, {}
+        tables = self._tables
+        missing = {}
         if not tables.about(_KERNEL):
             launched = tables.count(_RUNTIME)
             missing["kernels"] = (
@@ -169,7 +175,8 @@ class _Export:
             candidates = rows
         if not candidates:
             return None
-        facts, major = candidates[0], candidates[0]["computeMajor"]
+        facts = candidates[0]
+        major = candidates[0]["computeMajor"]
         return {
             "name": facts["name"],
             "compute_capability": None if major is None else f"{major}.{facts['computeMinor']}",

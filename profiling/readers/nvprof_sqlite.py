@@ -54,13 +54,17 @@ _MARKER, _METRIC, _EVENT, _DEVICE = (
 )
 _MARKER_DATA = f"{_PREFIX}MARKER_DATA"
 # CUpti_ActivityFlag of markers, and CUpti_ActivityObjectKind of the object they belong to.
-_INSTANT, _START, _END = 1, 2, 4
+_INSTANT = 1
+_START = 2
+_END = 4
 _OF_THREAD = 2
 # CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB, and the formats of payloads by CUpti_MetricValueKind: 8
 # bytes, little-endian.
 _ARGB = 2
 _PAYLOADS = {0: "<d", 1: "<Q", 4: "<q"}
-_I64, _TEXT, _BYTES = pa.int64(), pa.string(), pa.binary()
+_I64 = pa.int64()
+_TEXT = pa.string()
+_BYTES = pa.binary()
 
 
 def recognises(source: Source) -> bool:
@@ -93,7 +97,8 @@ class _File:
     def profile(self) -> Profile:
         """The neutral tables."""
         count = sum(map(self._tables.count, (*_KERNELS, *(name for name, _ in _COPIES), _UNIFIED)))
-        ranges, launches = self._ranges(), self._launches()
+        ranges = self._ranges()
+        launches = self._launches()
         return Profile(
             "nvprof",
             ranges,
@@ -154,7 +159,8 @@ class _File:
         )
         if facts is None:
             return None
-        bandwidth, clock = facts["globalMemoryBandwidth"], facts["coreClockRate"]
+        bandwidth = facts["globalMemoryBandwidth"]
+        clock = facts["coreClockRate"]
         return {
             "name": self._strings.get(facts["name"]),
             "compute_capability": f"{facts['computeCapabilityMajor']}.{facts['computeCapabilityMinor']}",  # noqa: E501
@@ -170,7 +176,8 @@ class _File:
         flags, ids, time = (
             pc.fill_null(table[name], 0).to_numpy() for name in ("flags", "id", "timestamp")
         )
-        starts, ends = np.flatnonzero(flags & _START), np.flatnonzero(flags & _END)
+        starts = np.flatnonzero(flags & _START)
+        ends = np.flatnonzero(flags & _END)
         starts, ends = (rows[np.lexsort((time[rows], ids[rows]))] for rows in (starts, ends))
         # The first end with a range's number; numbers are not reused.
         at = np.searchsorted(ids[ends], ids[starts])
@@ -183,7 +190,9 @@ class _File:
         end = np.concatenate([time[end_of], time[marks]])
         open_ = np.concatenate([end_of < 0, np.zeros(len(marks), bool)])
         order = np.argsort(time[rows], kind="stable")
-        rows, end, open_ = rows[order], end[order], open_[order]
+        rows = rows[order]
+        end = end[order]
+        open_ = open_[order]
         picked = table.take(pa.array(rows))
         color, payload = self._marker_data(ids[rows])
         of_thread = (
@@ -227,7 +236,8 @@ class _File:
             ("cbid", "start", "end", "threadId", "correlationId", "returnValue"), _I64
         )
         names_of_calls = load_toml("cupti_calls.toml")
-        tables, codes = [], []
+        tables = []
+        codes = []
         names: list[str] = []
         for api, table in _CALLS.items():
             tables.append(self._tables.read(table, wanted))

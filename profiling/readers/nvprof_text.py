@@ -98,7 +98,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 class _Output:
     def __init__(self, writer: RecordingWriter, options: Options) -> None:
-        self._writer, self._options = writer, options
+        self._writer = writer
+        self._options = options
         self._lost: Counter[str] = Counter()
         self._kernels: list[dict[str, Any]] = []  # rows of a trace
         self._memory: list[dict[str, Any]] = []
@@ -180,7 +181,9 @@ class _Output:
             present = (name for name in names if _VALUE.fullmatch(row.get(name, "")))
             return next((_parse_value(row[name], units.get(name, "")) for name in present), None)
 
-        name, start, duration = row.get("Name", ""), value("Start"), value("Duration")
+        name = row.get("Name", "")
+        start = value("Start")
+        duration = value("Duration")
         device = row.get("Device", "")
         if start is None or not name:
             self._lost["rows_unreadable"] += 1
@@ -272,7 +275,8 @@ class _Output:
         if not kernel or not count:
             self._lost["rows_unreadable"] += 1
             return
-        columns, counted = metrics.to_columns("nvprof", values), metrics.parts("nvprof", values)
+        columns = metrics.to_columns("nvprof", values)
+        counted = metrics.parts("nvprof", values)
         self._parts.update(counted)
         self._lost["kernels_without_known_metric"] += 0 if columns else count
         self._lost["flops_partly_counted"] += (
@@ -295,7 +299,8 @@ def _parse_value(text: str, unit: str = "") -> float | None:
     """A number in ns, B or 1; `unit` is that of a number without one; None for other text."""
     if (match := _VALUE.fullmatch(text)) is None:
         return None
-    number, factor = parse_number(match[1]), metrics.NVPROF_UNITS.get(match[2] or unit)
+    number = parse_number(match[1])
+    factor = metrics.NVPROF_UNITS.get(match[2] or unit)
     return None if number is None or factor is None else number * factor
 
 

@@ -62,11 +62,10 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     try:
         root, *devices = msgspec.json.decode(source.read_all(_MOST_BYTES), type=list[msgspec.Raw])
         tree = msgspec.json.decode(root, type=_Node)
-        described = (
-            msgspec.json.decode(devices[0], type=dict[str, dict[str, dict[str, Any]]])
-            if devices
-            else {}
-        )
+        if devices:
+            described = msgspec.json.decode(devices[0], type=dict[str, dict[str, dict[str, Any]]])
+        else:
+            described = {}
     except (msgspec.DecodeError, ValueError) as error:
         raise CurvescopeError(
             f"its JSON is no tree of Proton ({error}); record it again."
@@ -107,12 +106,14 @@ def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dic
     ]
     while pending:
         node, around = pending.pop()
-        name, metrics = node.frame.name, node.metrics
+        name = node.frame.name
+        metrics = node.metrics
         inside = () if name == _CAPTURED else (*around, name)
         pending += [(child, inside) for child in reversed(node.children)]
         if not metrics.get("time (ns)") and not metrics.get("count"):
             continue
-        time_ns, count = whole(metrics.get("time (ns)"), _MOST), whole(metrics.get("count"), _MOST)
+        time_ns = whole(metrics.get("time (ns)"), _MOST)
+        count = whole(metrics.get("count"), _MOST)
         if time_ns is None or not count:
             lost["rows_unreadable"] += 1
             continue
@@ -182,9 +183,10 @@ def _device(
         if (facts := by_number.get(str(number))) is None:
             continue
         arch = str(facts.get("arch", ""))
-        capability = (
-            f"{arch[:-1]}.{arch[-1]}" if arch.isdecimal() and len(arch) > 1 else arch or None
-        )
+        if arch.isdecimal() and len(arch) > 1:
+            capability = f"{arch[:-1]}.{arch[-1]}"
+        else:
+            capability = arch or None
         return {
             "name": f"{kind} {capability}",
             "compute_capability": capability,

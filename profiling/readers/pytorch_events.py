@@ -262,7 +262,9 @@ class Events:
         Our other events are counted as unreadable. The process of one that annotates may not be
         that of operators.
         """
-        name, start, duration = columns["name"], columns["ts"].values, columns["dur"].values
+        name = columns["name"]
+        start = columns["ts"].values
+        duration = columns["dur"].values
         rows = (start >= 0) & (duration >= 0)
         for field in ("name", "ts", "dur", *required):
             rows &= columns[field].valid
@@ -342,13 +344,11 @@ def _kind_of_category(category: Any) -> int:
 
 
 def _kind_by_name(name: str) -> int:
-    return (
-        _MODULE_RANGE
-        if name.startswith(MODULE)
-        else ANNOTATED
-        if name.startswith(_ANNOTATIONS)
-        else 0
-    )
+    if name.startswith(MODULE):
+        return _MODULE_RANGE
+    if name.startswith(_ANNOTATIONS):
+        return ANNOTATED
+    return 0
 
 
 def _thread_number(thread: str) -> int:

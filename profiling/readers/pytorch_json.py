@@ -176,7 +176,8 @@ class _Rows:
     def __init__(self, events: Events) -> None:
         self.lacks_device = False  # whether a GPU did the work, but its events are not in the trace
         self.on_host = False  # whether operators of the host are the work
-        self._events, self._texts = events, events.texts
+        self._events = events
+        self._texts = events.texts
 
     def tables(self, on_gpu: bool) -> _Tables:
         """Ranges, API calls, kernels, and memcpys and memsets; `on_gpu`: whether the trace names a
@@ -268,7 +269,8 @@ class _Rows:
     def _text(self, code: Ints) -> pa.Array:
         """Texts by their index among those of the trace."""
         is_text = code != NONE
-        short, distinct = np.zeros(len(code), np.int32), np.zeros(0, np.int64)
+        short = np.zeros(len(code), np.int32)
+        distinct = np.zeros(0, np.int64)
         short[is_text], distinct = factorize(code[is_text])
         texts = pa.array([self._texts[index] for index in distinct.tolist()], pa.string())
         return pa.DictionaryArray.from_arrays(pa.array(short, mask=~is_text), texts)
@@ -468,20 +470,17 @@ def _device(properties: Any, used: set[int]) -> dict[str, Any] | None:
     """Facts of the first device with work; ROCm numbers its devices otherwise: then they count if
     all are alike.
     """
-    devices = (
-        [facts for facts in properties if isinstance(facts, dict)]
-        if isinstance(properties, list)
-        else []
-    )
+    if isinstance(properties, list):
+        devices = [facts for facts in properties if isinstance(facts, dict)]
+    else:
+        devices = []
     of_work = [
         facts for facts in devices if isinstance(facts.get("id"), int) and facts["id"] in used
     ]
     alike = len({str(facts.get("name")) for facts in devices}) == 1
     for facts in of_work or (devices if alike and used else []):
-        name, capability = (
-            facts.get("name"),
-            [whole(facts.get(key)) for key in ("computeMajor", "computeMinor")],
-        )
+        name = facts.get("name")
+        capability = [whole(facts.get(key)) for key in ("computeMajor", "computeMinor")]
         return {
             "name": name if isinstance(name, str) else None,
             "compute_capability": None if None in capability else "{}.{}".format(*capability),

@@ -61,7 +61,9 @@ class Together:
     def __init__(self, load: Load) -> None:
         """Begin at the level of now."""
         self.is_told = False  # whether lines told its rate while it ran
-        self._load, self._first, self._begin_us = load, load.at, load.elapsed_us
+        self._load = load
+        self._first = load.at
+        self._begin_us = load.elapsed_us
         self._end: tuple[int, int] | None = None  # last level and time; None while it runs
 
     def end(self) -> None:

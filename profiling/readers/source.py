@@ -136,7 +136,8 @@ class Source:
         """The complete content; raises `CurvescopeError` if it is larger, or damaged."""
         if self.packed:
             most_bytes = min(most_bytes, max(WHOLE_FREE_BYTES, WHOLE_RATIO * self.size_bytes))
-        blocks, size = [], 0
+        blocks = []
+        size = 0
         with self.open() as stream:
             while block := stream.read(
                 1 << 20
@@ -208,7 +209,9 @@ class _Checked(io.RawIOBase):
     """
 
     def __init__(self, stream: BinaryIO | gzip.GzipFile, most_bytes: float, budget: Budget) -> None:
-        self._stream, self._most, self._budget = stream, most_bytes, budget
+        self._stream = stream
+        self._most = most_bytes
+        self._budget = budget
         self._seen = 0
 
     def readable(self) -> bool:

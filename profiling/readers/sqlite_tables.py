@@ -50,7 +50,8 @@ class SqliteTables:
     def __init__(
         self, connection: sqlite3.Connection, path: Path | None = None, budget: Budget | None = None
     ) -> None:
-        self._connection, self._path = connection, path
+        self._connection = connection
+        self._path = path
         self._budget = budget or Budget()
         self._most_rows = -1 if path is None else path.stat().st_size // _LEAST_ROW_BYTES
         connection.set_progress_handler(self._is_late, _TICK)
@@ -162,7 +163,8 @@ class SqliteTables:
             f"{sql} WHERE rowid BETWEEN {first} AND {first + step - 1}"
             for first in range(low, high + 1, step)
         )
-        done, rows = 0, 0
+        done = 0
+        rows = 0
         with ThreadPoolExecutor(_READERS) as readers:
             ranges = ((query, types) for query in queries)
             try:
@@ -170,7 +172,8 @@ class SqliteTables:
                     readers, lambda *range_: list(self._at_once(*range_)), ranges, _READERS + 1
                 ):
                     yield from tables
-                    done, rows = done + 1, rows + sum(table.num_rows for table in tables)
+                    done = done + 1
+                    rows = rows + sum(table.num_rows for table in tables)
             except _UnreadError:
                 self._check_rows(name, rows, f"WHERE rowid < {low + done * step}")
                 raise

@@ -147,7 +147,8 @@ class FrameworkTrace:
                     self.threads[event.pid, event.tid] = name
         elif event.ph == "X":
             try:
-                start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
+                start = nanoseconds(event.ts)
+                duration = nanoseconds(event.dur)
             except (TypeError, ValueError, OverflowError):
                 self.lost["events_unreadable"] += 1
                 return
@@ -216,7 +217,11 @@ class FrameworkTrace:
 
     def _trace(self) -> tuple[_Rows, _Rows, _Rows]:
         """Device work, launches and ranges of TensorFlow 2 and JAX."""
-        kernels, on_host, launches, ranges, device_steps = [], [], [], [], []
+        kernels = []
+        on_host = []
+        launches = []
+        ranges = []
+        device_steps = []
         around: _Rows = []  # what the host does, beside steps
         modules: _Rows = []  # calls of XLA's modules on a device
         without_xla = []  # TensorFlow's operators on a CPU, if no module of XLA ran there
@@ -293,9 +298,11 @@ class FrameworkTrace:
                 row |= _name_kernel(row["name"], path, row["op"])
         if device_steps and not ranges:
             # Times of the device, which hold its work by when it ran: that was launched before.
-            ranges, launches = _steps_of_devices(device_steps), []
+            ranges = _steps_of_devices(device_steps)
+            launches = []
         elif not ranges and (calls := _calls_of_main(modules)):
-            ranges, launches = _steps_of_devices(calls), []
+            ranges = _steps_of_devices(calls)
+            launches = []
         return kernels or on_host or without_xla, launches, ranges + around
 
     def _take_function(self, event: Event, start: int, end: int) -> None:

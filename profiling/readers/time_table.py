@@ -169,18 +169,19 @@ def refusal(source: Source) -> str | None:
         for kind, words in lacks.items()
         if not kinds & ({"size"} if kind == "size" else {"time", "rate"})
     ]
-    return (
-        f"a table with the columns {', '.join(shown)}. It lacks {' and '.join(missing)}: name them "
-        "so in its first line."
-        if missing
-        else None
-    )
+    if missing:
+        return (
+            f"a table with the columns {', '.join(shown)}. It lacks {' and '.join(missing)}: name "
+            "them so in its first line."
+        )
+    return None
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """Write each row as a published time; CurvescopeError without one."""
     del options  # no option of a profile has a meaning for a table
-    rows, axes = _Rows(), set()
+    rows = _Rows()
+    axes = set()
     for table in _tables(source):
         axes.add(_take(table, rows))
     if not rows.count:
@@ -261,7 +262,8 @@ def _place_of(columns: Sequence[Column], *kinds: str) -> int | None:
 
 def _take(cells: _Cells, rows: _Rows) -> str:
     """Add the rows of a table, a curve for each of its columns of times; the axis of its sizes."""
-    columns, texts = cells.columns, cells.texts
+    columns = cells.columns
+    texts = cells.texts
     numbers = [_Numbers.of(text) for text in texts]
     size = _choose_size(columns, numbers)
     timed = _choose_times(columns, numbers)
@@ -371,7 +373,9 @@ def _nanoseconds(
     columns: Sequence[Column], numbers: Sequence[_Numbers], place: int, size: int
 ) -> Floats:
     """The times of steps, of a column of times or of rates."""
-    column, values, sizes = columns[place], numbers[place].values, numbers[size].values
+    column = columns[place]
+    values = numbers[place].values
+    sizes = numbers[size].values
     units = numbers[place].unit_ns
     with np.errstate(divide="ignore", invalid="ignore"):
         if column.kind == "rate":
@@ -438,7 +442,8 @@ def _curves(rows: _Rows, cells: _Cells, told_apart: Sequence[int], timed_by: str
         raise CurvescopeError(f"its rows are of more than {_MOST_CURVES:,} curves.")
     places = np.empty(len(found), np.int64)
     for number, code in enumerate(found.tolist()):
-        problem, device = [], []
+        problem = []
+        device = []
         for column, distinct in reversed(parts):
             code, which = divmod(code, len(distinct))
             value = distinct[which]
@@ -464,16 +469,22 @@ def _labels(cells: _Cells, place: int) -> pa.Array:
 
 def _fold_repeats(rows: _Rows) -> tuple[dict[str, pa.Array], list[tuple[str, str]]]:
     """The rows as columns of `steps`, repeats numbered and folded, and the names of the curves."""
-    sizes, ns = np.concatenate(rows.sizes), np.concatenate(rows.ns)
+    sizes = np.concatenate(rows.sizes)
+    ns = np.concatenate(rows.ns)
     curves = np.concatenate(rows.curves)
-    averaged, spreads = np.concatenate(rows.averaged), np.concatenate(rows.spreads)
+    averaged = np.concatenate(rows.averaged)
+    spreads = np.concatenate(rows.spreads)
     order, new, counts = _group(curves, sizes)
     sorted_curves = curves[order]
     names = list(rows.names)
     apart = _unlike_curves(ns[order], sorted_curves[new], new, counts)
-    kept, medians, rounds, problem = [], [], [], []
+    kept = []
+    medians = []
+    rounds = []
+    problem = []
     for begin, count in zip(new.tolist(), counts.tolist(), strict=True):
-        of_size, curve = order[begin : begin + count], int(sorted_curves[begin])
+        of_size = order[begin : begin + count]
+        curve = int(sorted_curves[begin])
         if curve in apart:
             kept += of_size.tolist()
             medians += ns[of_size].tolist()
@@ -487,7 +498,8 @@ def _fold_repeats(rows: _Rows) -> tuple[dict[str, pa.Array], list[tuple[str, str
             problem.append(names[curve][0])
     at = np.array(kept)
     as_read = np.argsort(at, kind="stable")
-    at, texts = at[as_read], [problem[place] for place in as_read]
+    at = at[as_read]
+    texts = [problem[place] for place in as_read]
     has_names = any(texts)
     devices = [names[curve][1] or None for curve in curves[at]]
     duration_ns = np.maximum(np.round(np.array(medians)[as_read]), 1).astype(np.int64)
@@ -512,6 +524,7 @@ def _fold_repeats(rows: _Rows) -> tuple[dict[str, pa.Array], list[tuple[str, str
 def _unlike_curves(ns: Floats, curves: Ints, begins: Ints, counts: Ints) -> set[int]:
     """The curves of which few rows of one size differ by a third or more, so are no repeats."""
     several = counts > 1
-    most, least = np.maximum.reduceat(ns, begins), np.minimum.reduceat(ns, begins)
+    most = np.maximum.reduceat(ns, begins)
+    least = np.minimum.reduceat(ns, begins)
     unlike = several & (counts <= _FEW) & (most > REPEATS_ALIKE * least)
     return set(curves[unlike].tolist())

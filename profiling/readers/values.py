@@ -15,11 +15,9 @@ def whole(value: Any, most: int = MOST_I32) -> int | None:
     """A whole number from 0 to `most`, or its digits; None for others."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 20:
         value = int(value)
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
-        else None
-    )
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+        return value
+    return None
 
 
 def signed(number: int) -> int:

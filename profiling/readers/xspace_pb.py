@@ -256,7 +256,8 @@ def _message_type(name: str) -> Any:
             elif end:
                 own.type = kinds.TYPE_BYTES
             else:
-                own.type, own.type_name = kinds.TYPE_MESSAGE, f".curvescope.{kind}"
+                own.type = kinds.TYPE_MESSAGE
+                own.type_name = f".curvescope.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"curvescope.{name}"))

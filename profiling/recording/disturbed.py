@@ -240,7 +240,8 @@ class _Visits:
 
     @classmethod
     def of(cls, steps: pd.DataFrame) -> _Visits | None:
-        timed, visit = steps["duration_ns"].notna(), "round"
+        timed = steps["duration_ns"].notna()
+        visit = "round"
         if "profiled" in steps and steps["profiled"].astype(bool).all():
             visit = "step"
         elif "profiled" in steps:
@@ -253,14 +254,14 @@ class _Visits:
         condition = first.groupby(keys, dropna=False, sort=False).ngroup().to_numpy(np.int64)
 
         def total(name: str) -> Any:
-            values = (
-                steps[name].where(timed).astype("Float64").fillna(0.0)
-                if name in steps
-                else 0.0 * number
-            )
+            if name in steps:
+                values = steps[name].where(timed).astype("Float64").fillna(0.0)
+            else:
+                values = 0.0 * number
             return np.bincount(number, np.asarray(values, np.float64))
 
-        together_ns, waited_ns = total("duration_ns"), total("run_queue_wait_ns")
+        together_ns = total("duration_ns")
+        waited_ns = total("run_queue_wait_ns")
         most_ns = MOST_WAITING * together_ns
         reasons = {
             _WAITED: waited_ns > most_ns,

@@ -37,7 +37,8 @@ def why_not_replayed(recording: Recording) -> str | None:
     """The reason why nothing of a recording can run again, as a clause without a subject; None if
     something can.
     """
-    kind, imported = recording.meta.get("recording_type"), recording.meta.get("imported_from")
+    kind = recording.meta.get("recording_type")
+    imported = recording.meta.get("imported_from")
     if kind == "model":
         return "is modelled: nothing ran, so there is nothing to run again"
     if kind not in ("sweep", "profile"):

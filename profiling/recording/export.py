@@ -83,9 +83,11 @@ def export_trace(
             stream,
             json.dumps(head, ensure_ascii=False, allow_nan=False)[:-1] + ', "traceEvents": [\n',
         )
-        tracks, separator = _Tracks(), ""
+        tracks = _Tracks()
+        separator = ""
         everything = [(name, recording), *others]
-        done, total = 0, sum(_row_count(source) for _, source in everything)
+        done = 0
+        total = sum(_row_count(source) for _, source in everything)
         for tracks.owner, source in everything:
             tracks.is_first = source is recording
             base = _first_ns(source)
@@ -183,9 +185,11 @@ def _put_events(stream: BinaryIO | gzip.GzipFile, separator: str, events: Sequen
 def _write_drawn(drawn: Drawn, base_ns: int, tracks: _Tracks) -> str:
     process, thread = tracks.drawn(drawn)
     at = f'"pid": {process}, "tid": {thread}, "ts": {_microseconds(drawn.start_ns - base_ns)}'
-    kind, more = "C", f'"args": {{"value": {drawn.value}}}'
+    kind = "C"
+    more = f'"args": {{"value": {drawn.value}}}'
     if drawn.duration_ns is not None:
-        kind, more = "X", f'"dur": {_microseconds(drawn.duration_ns)}'
+        kind = "X"
+        more = f'"dur": {_microseconds(drawn.duration_ns)}'
     return f'{{"ph": "{kind}", "cat": "{_DRAWN}", "name": {_text(drawn.name)}, {at}, {more}}}'
 
 
@@ -193,7 +197,8 @@ def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> st
     args = {name: value for name, value in row.items() if value is not None}
     if "start_ns" not in args:
         return f'{_UNPLACED}, "cat": {_text(_category(table, tracks))}, "args": {_text(args)}}}'
-    start, duration = args.pop("start_ns"), args.pop("duration_ns", None)
+    start = args.pop("start_ns")
+    duration = args.pop("duration_ns", None)
     name = args.pop("name", None)
     shown = name or _name_untitled(table, args)
     process, thread = tracks.place(table, row)
@@ -235,10 +240,8 @@ def _text(value: Any) -> str:
 class _Tracks:
     def __init__(self) -> None:
         # name of the recording whose tracks these are, if there are several
-        self.owner, self.is_first = (
-            "",
-            True,
-        )
+        self.owner = ""
+        self.is_first = True
         self._processes: dict[tuple[str, int | None], int] = {}
         self._of_drawn: dict[tuple[str, str], int] = {}
         self._threads: dict[tuple[int, int], str] = {}
@@ -250,7 +253,8 @@ class _Tracks:
             return self._put(("host", of), thread, f"thread {thread}")
         if table in ("steps", "experiments"):
             return self._put((table, of), 0, table)
-        device, stream = row.get("device"), row.get("stream") or 0
+        device = row.get("device")
+        stream = row.get("stream") or 0
         name = "host kernels" if device is None else f"device {device}"
         return self._put((name, of), stream, f"stream {stream}")
 

@@ -151,7 +151,8 @@ def describe_lost(lost: Mapping[str, Any], *, on_host: bool = False) -> list[str
     lines = []
     for name, entry in lost.items():
         what = "Repaired" if entry.get("severity") == Severity.REPAIRED.value else "Lost"
-        count, sentence = entry["count"], entry["sentence"].rstrip(".")
+        count = entry["count"]
+        sentence = entry["sentence"].rstrip(".")
         sentence = sentence.replace(_WORK, "operators") if on_host else sentence
         whole = sentence[:1].isupper() and sentence[1:2].islower()
         number = "1 of these:" if count == 1 else str(count)  # the sentence is of many

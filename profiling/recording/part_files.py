@@ -98,10 +98,8 @@ def read_parts(
     rows = size = 0
     for part in parts:
         piece = read_part(part, schema, columns)
-        rows, size = (
-            rows + piece.num_rows,
-            size + (part.stat().st_size if isinstance(part, Path) else piece.nbytes),
-        )
+        rows += piece.num_rows
+        size += part.stat().st_size if isinstance(part, Path) else piece.nbytes
         with _report_damage(part.parent):
             check_limit(
                 rows, max(4 * PART_FREE_ROWS, PART_ROWS_PER_BYTE * size), f"rows in {size:,} bytes"

@@ -85,7 +85,8 @@ def find_leaving_sizes(meta: Mapping[str, Any], times_ms: Mapping[int, float]) -
         meta: of the recording.
         times_ms: T of the sizes of the curve, ms.
     """
-    entry, sizes = meta.get("probes") or {}, sorted(times_ms)
+    entry = meta.get("probes") or {}
+    sizes = sorted(times_ms)
     off: dict[int, float] = {}
     for size, taken_ms in times_of_probes(meta).items():
         if size in times_ms or not sizes or size < sizes[0]:

@@ -91,11 +91,9 @@ class Table:
 
     def only(self, names: Collection[str] | None) -> Table:
         """The table with only these columns; with all if `names` is None."""
-        return (
-            self
-            if names is None
-            else replace(self, columns=tuple(c for c in self.columns if c.name in names))
-        )
+        if names is None:
+            return self
+        return replace(self, columns=tuple(c for c in self.columns if c.name in names))
 
 
 _TEXT = pa.string()
@@ -514,7 +512,8 @@ def _check_numbers(table: Table, column: Column, values: pa.ChunkedArray) -> Non
         return
     least, most = column.bounds
     ends = pc.min_max(values)
-    low, high = ends["min"].as_py(), ends["max"].as_py()
+    low = ends["min"].as_py()
+    high = ends["max"].as_py()
     if not least <= low <= high <= most or (
         pa.types.is_floating(column.dtype) and pc.any(pc.is_nan(values)).as_py()
     ):

@@ -57,7 +57,8 @@ _NO_STEP = "no step is known"
 NO_STEP = f"{_NO_STEP}, nothing marks one and the order of kernels shows none"
 STEPS_KNOWN_BY = """Ranges around the steps make them known (NVTX, profiler.step(), or those that `import --steps \
 marks:REGEX` names); `--steps whole` says that all of it is one step."""  # noqa: E501
-STEP, RECORDING = "step", "recording"
+STEP = "step"
+RECORDING = "recording"
 # Entry of `recording.json` of versions that were measured together: `run`, `rounds_of_process`,
 # `name` and `place`.
 TOGETHER = "measured_together"
@@ -108,7 +109,8 @@ class RecordingWriter:
         self._lock()
 
     def _set(self, path: AnyPath, meta: dict[str, Any]) -> None:
-        self.path, self._meta = path, meta
+        self.path = path
+        self._meta = meta
         self._extends, self._locks = False, ExitStack()
         self._numbered: dict[str, int] = {}  # the next free number of each table
 
@@ -375,9 +377,10 @@ class Recording:
         parts = self.parts(table) if parts is None else parts
         check_copies(parts)
         pieces = list(read_parts(parts, TABLES[table], columns))
-        rows = (
-            pa.concat_tables(pieces) if pieces else TABLES[table].only(columns).arrow.empty_table()
-        )
+        if pieces:
+            rows = pa.concat_tables(pieces)
+        else:
+            rows = TABLES[table].only(columns).arrow.empty_table()
         if table == "steps" and "step" in rows.column_names:
             _check_numbered_once(self.path, rows["step"])
         return rows

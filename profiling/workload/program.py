@@ -89,7 +89,8 @@ class Program:
 
     def words(self, values: Mapping[str, int]) -> list[str]:
         """The command for values of the axes."""
-        words, assign = list(self.command), list(self.assign)
+        words = list(self.command)
+        assign = list(self.assign)
         for name, value in values.items():
             words = [word.replace(f"{{{name}}}", str(value)) for word in words]
             assign = [word.replace(f"{{{name}}}", str(value)) for word in assign]
@@ -154,7 +155,8 @@ def steps_of_lines(lines: Sequence[tuple[int, str]], text: str) -> list[dict[str
     A line without a time of its own ends what ran since the line before; where {n} counts on by
     several, the row is the mean of these steps.
     """
-    pattern, rows = line_pattern(text), []
+    pattern = line_pattern(text)
+    rows = []
     before: tuple[int, int | None] | None = None
     for at_ns, line in lines:
         if (match := pattern.search(line)) is None:

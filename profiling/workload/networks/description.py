@@ -165,7 +165,8 @@ def describe(network: Network) -> Description:
             outputs = inputs
             continue
         if node.op == "call_module":
-            layer, module = str(node.target), traced.get_submodule(node.target)
+            layer = str(node.target)
+            module = traced.get_submodule(node.target)
             op, settings = _of_module(network, module)
             if (tied := shared.get(f"{layer}.weight")) is not None:
                 settings["weight_of"] = tied
@@ -198,7 +199,8 @@ def _trace_model(model: Any, network: Network) -> Any:
     from torch import fx
 
     class Sized(fx.Proxy):
-        shape, device = (1, *network.input_shape), torch.device("meta")
+        shape = (1, *network.input_shape)
+        device = torch.device("meta")
 
     class Tracer(fx.Tracer):
         def proxy(self, node: fx.Node) -> fx.Proxy:

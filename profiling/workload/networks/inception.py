@@ -56,10 +56,8 @@ def _units(*shapes: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 # size, stride, padding, as (height, width)
-_ROW, _COLUMN = (
-    ((1, 7), 1, (0, 3)),
-    ((7, 1), 1, (3, 0)),
-)
+_ROW = ((1, 7), 1, (0, 3))
+_COLUMN = ((7, 1), 1, (3, 0))
 _MAX = [("pool", "max", 3, 2)]
 
 
@@ -77,7 +75,8 @@ def _v3_5(pool: int) -> Block:
 
 
 def _v3_6(width: int) -> Block:
-    row, column = (width, *_ROW), (width, *_COLUMN)
+    row = (width, *_ROW)
+    column = (width, *_COLUMN)
     return {
         "1x1": _units((192, 1)),
         "7x7": _units((width, 1), row, (192, *_COLUMN)),

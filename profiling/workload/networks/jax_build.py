@@ -33,7 +33,8 @@ def initial_parameters(description: Description, seed: int = SEED) -> Arrays:
     made: Arrays = {}
     for row in description.rows:
         for name, shape in row.parameters.items():
-            path, key = f"{row.layer}.{name}", next(keys)
+            path = f"{row.layer}.{name}"
+            key = next(keys)
             if row.op in NORMALISATIONS:
                 made[path] = jax.numpy.full(shape, 1.0 if name == "weight" else 0.0)
                 continue
@@ -128,7 +129,8 @@ def make_step(
             f"--precision {precision}: networks in JAX run in {', '.join(PRECISIONS)}."
         )
     samples, *targets = _data(description, batch)
-    parameters, state = initial_parameters(description), initial_state(description)
+    parameters = initial_parameters(description)
+    state = initial_state(description)
     if precision == "bf16":
         samples = samples if description.vocabulary else samples.astype("bfloat16")
     data = samples, *targets
@@ -223,12 +225,16 @@ def _linear(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> Any:
 def _batch_norm(row: Row, parameters: Arrays, state: Arrays, trains: bool, x: Any) -> Any:
     import jax
 
-    numpy, of = jax.numpy, row.settings
-    mean_at, variance_at = f"{row.layer}.running_mean", f"{row.layer}.running_var"
-    mean, variance = state[mean_at], state[variance_at]
+    numpy = jax.numpy
+    of = row.settings
+    mean_at = f"{row.layer}.running_mean"
+    variance_at = f"{row.layer}.running_var"
+    mean = state[mean_at]
+    variance = state[variance_at]
     if trains:
         wide = _widen(x)
-        axes, count = (0, 1, 2), x.size // x.shape[-1]
+        axes = (0, 1, 2)
+        count = x.size // x.shape[-1]
         mean = wide.mean(axes)
         variance = numpy.square(wide - mean).mean(axes)
         unbiased = jax.lax.stop_gradient(variance) * (count / max(count - 1, 1))
@@ -251,7 +257,8 @@ def _pool(row: Row, x: Any, initial: float, combine: Any) -> Any:
     import jax
 
     of = row.settings
-    size, stride = (1, *of["size"], 1), (1, *of["stride"], 1)
+    size = (1, *of["size"], 1)
+    stride = (1, *of["stride"], 1)
     spread = [(0, 0), *padding_around(row, x.shape[1:3]), (0, 0)]
     return jax.lax.reduce_window(x, x.dtype.type(initial), combine, size, stride, spread)
 
@@ -272,7 +279,8 @@ def _local_norm(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:
     import jax
 
     of = row.settings
-    size, before = of["size"], of["size"] // 2
+    size = of["size"]
+    before = of["size"] // 2
     around = [(0, 0)] * 3 + [(before, size - 1 - before)]
     window = (1, 1, 1, size)
     squares = jax.lax.reduce_window(

@@ -64,9 +64,11 @@ def _names(description: Description) -> list[str]:
     """Names of the layers, each its own: those with parameters have their paths, others maybe a
     number behind.
     """
-    taken, names = {row.layer for row in description.rows if row.parameters}, []
+    taken = {row.layer for row in description.rows if row.parameters}
+    names = []
     for row in description.rows:
-        name, number = row.layer or row.op, 0
+        name = row.layer or row.op
+        number = 0
         while name in taken and not row.parameters:
             number += 1
             name = f"{row.layer or row.op}_{number}"
@@ -174,7 +176,8 @@ def _gradients_of(backend: str, model: Any, losses: list[Any]) -> Callable[..., 
 
 
 def _convolution(keras: Any, row: Row, x: Any) -> Any:
-    of, layers = row.settings, keras.layers
+    of = row.settings
+    layers = keras.layers
     halves = [size // 2 for size in of["size"]]
     same = of["padding"] == halves and of["stride"] == [1, 1] and all(s % 2 for s in of["size"])
     if not same and any(of["padding"]):
@@ -192,7 +195,8 @@ def _convolution(keras: Any, row: Row, x: Any) -> Any:
 
 def _linear(keras: Any, row: Row, x: Any, shared: Any = None) -> Any:
     """A product, maybe with the transposed weights of an embedding."""
-    of, ops = row.settings, keras.ops
+    of = row.settings
+    ops = keras.ops
     if shared is None:
         return keras.layers.Dense(of["width"], use_bias=of["bias"], name=row.layer)(x)
 
@@ -250,8 +254,10 @@ def _compute(keras: Any, row: Row, function: Callable[..., Any], *inputs: Any) -
 
 
 def _local_norm(keras: Any, row: Row, x: Any) -> Any:
-    of, ops = row.settings, keras.ops
-    size, before = of["size"], of["size"] // 2
+    of = row.settings
+    ops = keras.ops
+    size = of["size"]
+    before = of["size"] // 2
 
     def normalise(x: Any) -> Any:
         width = x.shape[-1]

@@ -65,9 +65,10 @@ def _build(depth: int, stride_on_3x3: bool) -> torch.nn.Module:
         width = 16 << stage
         for index in range(count):
             # a, b, c, …; in the long stages of deeper networks a, b1, b2, …
-            letter = (
-                f"b{index}" if depth > 50 and stage in (3, 4) and index else chr(ord("a") + index)
-            )
+            if depth > 50 and stage in (3, 4) and index:
+                letter = f"b{index}"
+            else:
+                letter = chr(ord("a") + index)
             stride = 2 if index == 0 and stage > 2 else 1
             parts.append(
                 (f"res{stage}{letter}", Bottleneck(f"res{stage}{letter}", channels, width, stride))

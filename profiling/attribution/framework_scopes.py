@@ -118,5 +118,6 @@ def read_xla_range(name: str) -> XlaRange | None:
 
 def _facts(text: str) -> dict[str, str]:
     keys = list(_FACT.finditer(text))
-    ends = [key.start() for key in keys[1:]] + [len(text)]
+    ends = [key.start() for key in keys[1:]]
+    ends.append(len(text))
     return {key["key"]: text[key.end() : end] for key, end in zip(keys, ends, strict=True)}

@@ -30,10 +30,14 @@ class Waits:
         if not len(self._call):
             return {}
         index = np.minimum(np.searchsorted(self._call, call), len(self._call) - 1)
-        waits = (self._call[index] == call) & np.isin(self._type[index], list(_WORDS))
-        word = np.where(waits, np.searchsorted(list(_WORDS), self._type[index]), 0)
+        kinds = list(_WORDS)
+        kind = self._type[index]
+        waits = (self._call[index] == call) & np.isin(kind, kinds)
+        word = np.where(waits, np.searchsorted(kinds, kind), 0)
+        words = pa.array(list(_WORDS.values()))
         stream = self._stream[index]
+        has_stream = waits & (stream != NO_NUMBER) & (stream != NONE)
         return {
-            "waits_for": pa.array(list(_WORDS.values())).take(pa.array(word, mask=~waits)),
-            "stream": pa.array(stream, mask=~waits | (stream == NO_NUMBER) | (stream == NONE)),
+            "waits_for": words.take(pa.array(word, mask=~waits)),
+            "stream": pa.array(stream, mask=~has_stream),
         }

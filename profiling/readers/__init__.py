@@ -125,7 +125,8 @@ def describe_import(path: AnyPath) -> ImportDocument:
     rows = {table: recording.count_rows(table) for table in TABLES}
     if recording.work != KERNEL:  # a call of an operator may have several rows
         part = recording.arrow("kernels", ["part"])["part"]
-        rows["kernels"] -= pc.sum(pc.greater(part, 0)).as_py() or 0
+        further = pc.sum(pc.greater(part, 0)).as_py()
+        rows["kernels"] -= further or 0
     return ImportDocument(
         str(path),
         str(meta["imported_from"]),

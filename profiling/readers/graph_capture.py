@@ -49,8 +49,10 @@ class _Capture(NamedTuple):
 
     def fits(self, kernels: Sequence[str]) -> bool:
         """Whether a replay of these kernels may be one of this capture."""
-        same = (own is None or own == name for own, name in zip(self.names, kernels, strict=False))
-        return len(self.names) == len(kernels) and all(same)
+        if len(self.names) != len(kernels):
+            return False
+        pairs = zip(self.names, kernels, strict=True)
+        return all(own is None or own == name for own, name in pairs)
 
 
 class _Captures:
@@ -96,10 +98,10 @@ class _Captures:
 
     def _none_fits(self, kernels: int) -> CurvescopeError:
         sizes = ", ".join(map(str, sorted(self._known)))
+        graphs = f"{counted(len(self.captures), 'graph')} of {sizes} launches"
         return CurvescopeError(
-            f"--capture: a replay of {counted(kernels, 'kernel')} fits no captured graph "
-            f"({counted(len(self.captures), 'graph')} of {sizes} launches); give the trace of the "
-            "capture of the same program at the same batch size."
+            f"--capture: a replay of {counted(kernels, 'kernel')} fits no captured graph ({graphs}); "
+            "give the trace of the capture of the same program at the same batch size."
         )
 
 
@@ -145,12 +147,11 @@ def read_graph_data(path: Path) -> Mapping[int, Ints]:
             f"--graph-data {path}: no JSON of CUDAGraph.get_graph_data() ({error}); write it with "
             "`json.dump(graph.get_graph_data(), file)`, or a list of those of several graphs."
         ) from error
-    return {
-        graph.exec_graph_id: np.sort(
-            [node.node_id & _NODE_MASK for node in graph.nodes if node.node_type == "kernel"]
-        )
-        for graph in (graphs if isinstance(graphs, list) else [graphs])
-    }
+    numbers = {}
+    for graph in graphs if isinstance(graphs, list) else [graphs]:
+        kernels = [node.node_id for node in graph.nodes if node.node_type == "kernel"]
+        numbers[graph.exec_graph_id] = np.sort([number & _NODE_MASK for number in kernels])
+    return numbers
 
 
 def join_capture(
@@ -230,17 +231,18 @@ def _by_nodes(
     placed = []
     for rows in replays:
         graph = int(graphs[rows[0]])
-        captured = rows[np.isin(node[rows], nodes[graph])] if graph in nodes else rows[:0]
-        if len(captured):
-            placed.append(
-                _Replay(captured, of_graph[graph], np.searchsorted(nodes[graph], node[captured]))
-            )
+        if graph in nodes:
+            captured = rows[np.isin(node[rows], nodes[graph])]
+            if len(captured):
+                position = np.searchsorted(nodes[graph], node[captured])
+                placed.append(_Replay(captured, of_graph[graph], position))
     if not placed:
         numbered = sorted({int(graphs[rows[0]]) for rows in replays} - {NONE})
+        replayed = ", ".join(map(str, numbered)) or "graphs without numbers, as before CUDA 12"
+        wanted = ", ".join(map(str, nodes))
         raise CurvescopeError(
-            f"--graph-data: the profile replays none of its graphs ({', '.join(map(str, nodes))}); "
-            "it replays "
-            f"{', '.join(map(str, numbered)) or 'graphs without numbers, as before CUDA 12'}."
+            f"--graph-data: the profile replays none of its graphs ({wanted}); it replays "
+            f"{replayed}."
         )
     return placed
 
@@ -268,30 +270,27 @@ def _replays(launches: pa.Table, kernels: pa.Table) -> list[Ints]:
     else of time.
     """
     calls = _texts(launches, "name")
-    replay_ids = int_column(launches, "correlation_id")[
-        [bool(_REPLAY.fullmatch(name or "")) for name in calls]
-    ]
+    is_replay = [bool(_REPLAY.fullmatch(name or "")) for name in calls]
+    replay_ids = int_column(launches, "correlation_id")[is_replay]
     correlation = int_column(kernels, "correlation_id")
     start = int_column(kernels, "start_ns")
     rows = np.flatnonzero(np.isin(correlation, replay_ids[replay_ids != NONE]))
     rows = rows[np.argsort(start[rows], kind="stable")]
+    if not len(rows):
+        return []
+    rows = rows[np.argsort(correlation[rows], kind="stable")]
+    edges = np.flatnonzero(np.diff(correlation[rows])) + 1
+    replays = np.split(rows, edges)
+    replays.sort(key=lambda replay: int(start[replay[0]]))
     node = int_column(kernels, "graph_node_id")
-    order = np.argsort(correlation[rows], kind="stable")
-    if len(rows):
-        of_replay = np.split(order, np.flatnonzero(np.diff(correlation[rows][order])) + 1)
-    else:
-        of_replay = []
-    replays = [rows[positions] for positions in of_replay]
-    replays.sort(key=lambda positions: int(start[positions[0]]))
-    numbered = [
-        len(np.unique(node[replay])) == len(replay) and bool((node[replay] != NONE).all())
-        for replay in replays
-    ]
-    in_order = (replay[np.argsort(node[replay], kind="stable")] for replay in replays)
-    return [
-        ordered if is_numbered else replay
-        for replay, ordered, is_numbered in zip(replays, in_order, numbered, strict=True)
-    ]
+    return [_order_nodes(replay, node[replay]) for replay in replays]
+
+
+def _order_nodes(replay: Ints, node: Ints) -> Ints:
+    """The kernels of a replay by their nodes, if these number all of them."""
+    if (node == NONE).any() or len(np.unique(node)) < len(replay):
+        return replay
+    return replay[np.argsort(node, kind="stable")]
 
 
 def _place_kernels(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) -> pa.Table:
@@ -345,9 +344,11 @@ def _shift_ns(
     ranges: pa.Table, kernels: pa.Table, captured_ranges: pa.Table, captured_launches: pa.Table
 ) -> int:
     """The shift that puts the capture after the execution, so that no moment belongs to both."""
-    last = max(int(int_column(table, "end_ns").max(initial=0)) for table in (ranges, kernels))
+    ends = [int_column(table, "end_ns") for table in (ranges, kernels)]
     starts = [int_column(table, "start_ns") for table in (captured_ranges, captured_launches)]
-    return last + _APART_NS - min(int(column.min()) for column in starts if len(column))
+    last = max(int(column.max(initial=0)) for column in ends)
+    first = min(int(column.min()) for column in starts if len(column))
+    return last + _APART_NS - first
 
 
 def _move_ranges(ranges: pa.Table, shift_ns: int) -> pa.Table:

@@ -24,7 +24,7 @@ from ..recording.store import RecordingWriter
 from . import metrics
 from .csv_lines import has_line, parse_number, rows_of
 from .source import Source
-from .values import whole
+from .values import read_extents, whole
 
 NAME = "Nsight Compute CSV"
 
@@ -149,15 +149,16 @@ def _read_metrics(
     units: dict[str, str] = {}  # of the raw page, in a row of its own
     for number, row in enumerate(rows):
         cells = dict(zip(header, row, strict=False))
+        ends_early = long and _VALUE in cells and len(row) < len(header)
         if not long and not cells.get("ID") and not units:
             units = cells
-        elif len(row) != len(header) and not (long and _VALUE in cells and len(row) < len(header)):
+        elif len(row) != len(header) and not ends_early:
             lost["metrics_unreadable"] += 1
         elif long:
-            name, unit, value = (
-                cells.get(f"Metric {what}", "") for what in ("Name", "Unit", "Value")
-            )
-            measured = [(name, unit, value)] if name in names or name.startswith(_ATTRIBUTE) else []
+            name = cells.get("Metric Name", "")
+            measured = []
+            if name in names or name.startswith(_ATTRIBUTE):
+                measured = [(name, cells.get("Metric Unit", ""), cells.get("Metric Value", ""))]
             yield (cells.get("ID"), cells.get("Process ID")), cells, measured
         else:
             yield number, cells, [(name, units.get(name, ""), cells[name]) for name in understood]
@@ -207,9 +208,7 @@ def _row(kernel: dict[str, Any], lost: Counter[str], parts: set[str]) -> dict[st
         "source": "ncu",
     }
     for what in ("Grid", "Block"):
-        if (triple := _TRIPLE.fullmatch(cells.get(f"{what} Size", ""))) is not None:
-            row |= {
-                f"{what.lower()}_{axis}": whole(extent)
-                for axis, extent in zip("xyz", triple.groups(), strict=True)
-            }
+        triple = _TRIPLE.fullmatch(cells.get(f"{what} Size", ""))
+        if triple is not None:
+            row |= read_extents(what.lower(), triple.groups())
     return row | columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -18,6 +19,11 @@ def whole(value: Any, most: int = MOST_I32) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
         return value
     return None
+
+
+def read_extents(what: str, texts: Iterable[Any]) -> dict[str, int | None]:
+    """Columns of a launch's extents in x, y and z; `what` is grid or block."""
+    return {f"{what}_{axis}": whole(text) for axis, text in zip("xyz", texts, strict=True)}
 
 
 def signed(number: int) -> int:

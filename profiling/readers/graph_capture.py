@@ -100,8 +100,8 @@ class _Captures:
         sizes = ", ".join(map(str, sorted(self._known)))
         graphs = f"{counted(len(self.captures), 'graph')} of {sizes} launches"
         return CurvescopeError(
-            f"--capture: a replay of {counted(kernels, 'kernel')} fits no captured graph ({graphs}); "
-            "give the trace of the capture of the same program at the same batch size."
+            f"--capture: a replay of {counted(kernels, 'kernel')} fits no captured graph "
+            f"({graphs}); give the trace of the capture of the same program at the same batch size."
         )
 
 

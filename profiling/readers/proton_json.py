@@ -59,9 +59,9 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    data = source.read_all(_MOST_BYTES)
     described: dict[str, dict[str, dict[str, Any]]] = {}
     try:
+        data = source.read_all(_MOST_BYTES)
         root, *devices = msgspec.json.decode(data, type=list[msgspec.Raw])
         tree = msgspec.json.decode(root, type=_Node)
         if devices:

@@ -117,19 +117,18 @@ def _formats() -> tuple[tuple[_Line, ...], tuple[_Fact, ...]]:
     table = tomllib.loads(_FORMATS.read_text(encoding="utf-8"))
     lines = []
     for entry in table["line"]:
-        pattern = re.compile(entry["pattern"].replace("\n", "")) if "pattern" in entry else None
+        pattern = _compile(entry["pattern"]) if "pattern" in entry else None
         fields = {name: _field(names) for name, names in entry.get("fields", {}).items()}
         lines.append(_Line(entry["server"], entry["kind"], entry["word"], pattern, fields))
-    facts = (
-        _Fact(
-            entry["server"],
-            entry["name"],
-            entry["type"],
-            re.compile(entry["pattern"].replace("\n", "")),
-        )
-        for entry in table["fact"]
-    )
+    facts = []
+    for entry in table["fact"]:
+        pattern = _compile(entry["pattern"])
+        facts.append(_Fact(entry["server"], entry["name"], entry["type"], pattern))
     return tuple(lines), tuple(facts)
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern.replace("\n", ""))
 
 
 def _field(names: list[str]) -> re.Pattern[str]:
@@ -491,19 +490,18 @@ def _of_graphs(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[s
     for row, flag in zip(rows, flags, strict=True):
         if flag is not None:
             times[flag].setdefault(row["batch"], []).append(row["duration_ns"])
-    ratios = [
-        median(ns) / median(times[True][size])
-        for size, ns in times[False].items()
-        if size in times[True]
-    ]
+    with_graph = times[True]
+    ratios = []
+    for size, ns in times[False].items():
+        if size in with_graph:
+            ratios.append(median(ns) / median(with_graph[size]))
     if not ratios:
         return rows, {}
-    largest = max(times[True])
-    kept = [
-        row
-        for row, flag in zip(rows, flags, strict=True)
-        if flag is not False or row["batch"] > largest
-    ]
+    largest = max(with_graph)
+    kept = []
+    for row, flag in zip(rows, flags, strict=True):
+        if flag is not False or row["batch"] > largest:
+            kept.append(row)
     apart = {"lines_before_graphs": len(rows) - len(kept), "time_before_graphs": median(ratios)}
     return kept, apart
 

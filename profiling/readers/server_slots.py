@@ -86,10 +86,12 @@ class Together:
         total_us = int(us.sum())
         if not total_us:
             most = int(requests.max())
-            return most if most - int(requests.min()) <= margin(most) else None
+            least = int(requests.min())
+            return most if most - least <= margin(most) else None
         weighted_us = requests * us.astype(np.float64)
         mean = round(float(weighted_us.sum()) / total_us)
-        near_us = int(us[np.abs(requests - mean) <= margin(mean)].sum())
+        is_near = np.abs(requests - mean) <= margin(mean)
+        near_us = int(us[is_near].sum())
         return mean if near_us >= _STEADY_SHARE * total_us else None
 
 

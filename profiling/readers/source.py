@@ -185,22 +185,21 @@ class Source:
 
 
 def _inside(path: Path) -> str:
-    """What to do with a ZIP archive, by the names in it."""
+    """The advice for a ZIP archive, by the names in it."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/")]
     except (OSError, zipfile.BadZipFile, NotImplementedError):
         return "unpack it and import the profile in it"
-    profiles = [
-        scrub(name.rsplit("/", 1)[-1]) for name in names if name.lower().endswith(_PROFILES)
-    ]
+    profiles = [name for name in names if name.lower().endswith(_PROFILES)]
     if not profiles:
         return (
             f"none of {counted(len(names), 'file')} in it is named as a profile: give the profile "
             "itself"
         )
+    first = ", ".join(scrub(name.rsplit("/", 1)[-1]) for name in profiles[:3])
     more = f" and {len(profiles) - 3} more" if len(profiles) > 3 else ""
-    return f"unpack it, and import one of the files in it: {', '.join(profiles[:3])}{more}"
+    return f"unpack it, and import one of the files in it: {first}{more}"
 
 
 class _Checked(io.RawIOBase):

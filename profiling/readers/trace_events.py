@@ -316,12 +316,15 @@ def _brackets(
     data = np.frombuffer(buffer, np.uint8)
     quotes = np.flatnonzero(data == ord('"'))
     if b"\\" in buffer:
-        plain = np.maximum.accumulate(np.where(data != ord("\\"), np.arange(len(data)), -1))
-        slashes = quotes - 1 - plain[np.maximum(quotes - 1, 0)]
+        no_slash = np.where(data != ord("\\"), np.arange(len(data)), -1)
+        plain = np.maximum.accumulate(no_slash)
+        before = quotes - 1
+        slashes = before - plain[np.maximum(before, 0)]
         quotes = quotes[(quotes == 0) | (slashes % 2 == 0)]
     steps = _OPENS[data]
     positions = np.flatnonzero(steps)
-    positions = positions[np.searchsorted(quotes, positions) % 2 == 0]
+    is_outside = np.searchsorted(quotes, positions) % 2 == 0
+    positions = positions[is_outside]
     return positions, steps[positions].astype(np.int64)
 
 

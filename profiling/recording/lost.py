@@ -196,14 +196,13 @@ def describe_lost(lost: Mapping[str, Any], *, on_host: bool = False) -> list[str
         what = "Repaired" if entry.get("severity") == Severity.REPAIRED.value else "Lost"
         count = entry["count"]
         sentence = entry["sentence"].rstrip(".")
-        sentence = sentence.replace(_WORK, "operators") if on_host else sentence
-        whole = sentence[:1].isupper() and sentence[1:2].islower()
-        number = "1 of these:" if count == 1 else str(count)  # the sentence is of many
-        lines.append(
-            f"{what}: {count} {name} ({sentence})."
-            if whole
-            else f"{what}: {number} {sentence} ({name})."
-        )
+        if on_host:
+            sentence = sentence.replace(_WORK, "operators")
+        if sentence[:1].isupper() and sentence[1:2].islower():
+            lines.append(f"{what}: {count} {name} ({sentence}).")
+        else:
+            number = "1 of these:" if count == 1 else str(count)  # the sentence is of many
+            lines.append(f"{what}: {number} {sentence} ({name}).")
     return lines
 
 

@@ -790,9 +790,8 @@ def _check_numbers(table: Table, column: Column, values: pa.ChunkedArray) -> Non
     ends = pc.min_max(values)
     low = ends["min"].as_py()
     high = ends["max"].as_py()
-    if not least <= low <= high <= most or (
-        pa.types.is_floating(column.dtype) and pc.any(pc.is_nan(values)).as_py()
-    ):
+    has_nan = pa.types.is_floating(column.dtype) and pc.any(pc.is_nan(values)).as_py()
+    if has_nan or not least <= low <= high <= most:
         right = pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most))
         row = pc.index(pc.fill_null(right, True), False).as_py()
         raise ValueError(

@@ -63,7 +63,8 @@ def _product(first: int = 0) -> Callable[[Call], Work]:
         *_, n = call.shape(first + 1)
         batch = prod(batches)
         elements = m * k + k * n + m * n
-        return Work(2 * batch * m * k * n, call.traffic(batch * elements))
+        flops = 2 * batch * m * k * n
+        return Work(flops, call.traffic(batch * elements))
 
     return rule
 

@@ -91,9 +91,8 @@ def check_framework(framework: str, *, elsewhere: bool = False) -> None:
     if framework not in FRAMEWORKS:
         near = [name for name in FRAMEWORKS if framework and framework.lower() in name]
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise CurvescopeError(
-            f"--framework {framework}: {hint}Choose from {', '.join(FRAMEWORKS)}."
-        )
+        frameworks = ", ".join(FRAMEWORKS)
+        raise CurvescopeError(f"--framework {framework}: {hint}Choose from {frameworks}.")
     if elsewhere or framework in (TORCH, TORCH_COMPILE):
         return
     _, packages, what, _ = _BUILDERS[framework]

@@ -232,14 +232,18 @@ def _halves(
     """Inputs, targets and share of samples of each half of a batch; one entry for a batch of one
     sample.
     """
+    cut: list[Any]
     if targets is None:
-        cut: list[Any] = [None, None]
+        cut = [None, None]
     elif isinstance(targets, tuple):
-        cut = list(zip(*(target.chunk(2) for target in targets), strict=True))
+        cut = _halve_all(targets)
     else:
         cut = list(targets.chunk(2))
-    parts = list(zip(*(tensor.chunk(2) for tensor in inputs), strict=True))
-    return [
-        (part, target, len(part[0]) / len(inputs[0]))
-        for part, target in zip(parts, cut, strict=False)
-    ]
+    halves: list[tuple[tuple[Any, ...], Any, float | None]] = []
+    for part, target in zip(_halve_all(inputs), cut, strict=False):
+        halves.append((part, target, len(part[0]) / len(inputs[0])))
+    return halves
+
+
+def _halve_all(tensors: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    return list(zip(*(tensor.chunk(2) for tensor in tensors), strict=True))

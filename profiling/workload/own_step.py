@@ -313,17 +313,14 @@ class OwnStep(AnyWorkload):
         what = super().describe_error(error)
         if isinstance(error, CurvescopeError):
             return str(error)
-        users_frames = [
-            frame
-            for frame in traceback.extract_tb(error.__traceback__)
-            if _is_users(frame.filename)
-        ]
+        frames = traceback.extract_tb(error.__traceback__)
+        users_frames = [frame for frame in frames if _is_users(frame.filename)]
+        where = ""
         if users_frames:
-            where = f" ({Path(users_frames[-1].filename).name}, line {users_frames[-1].lineno})"
-        else:
-            where = ""
+            last = users_frames[-1]
+            where = f" ({Path(last.filename).name}, line {last.lineno})"
         calls = None if self._loaded is None else self._calls.get(self._loaded)
-        call = "make_step" if not calls else f"call {calls} of the step"
+        call = f"call {calls} of the step" if calls else "make_step"
         return f"{call} raised {what}{where}"
 
     def _make(self, batch: int) -> Callable[[], object]:
@@ -370,21 +367,19 @@ class OwnStep(AnyWorkload):
     def _settle_device(self) -> None:
         """Find the device that the step uses, after a step; refuse another one than the given."""
         torch = sys.modules.get("torch")
-        used = (
-            torch is not None
-            and torch.cuda.is_initialized()
-            and torch.cuda.max_memory_allocated() > 0
-        )
-        if torch is not None and used and not self._device_is_given:
-            self.device = f"cuda:{torch.cuda.current_device()}"
-        on_cuda = self.model is not None and any(
-            parameter.is_cuda for parameter in self.model.parameters()
-        )
-        if self._device_is_given and not self.cuda and on_cuda:
+        used = False
+        if torch is not None and torch.cuda.is_initialized():
+            used = torch.cuda.max_memory_allocated() > 0
+        if not self._device_is_given:
+            if torch is not None and used:
+                self.device = f"cuda:{torch.cuda.current_device()}"
+            return
+        parameters = () if self.model is None else self.model.parameters()
+        if not self.cuda and any(parameter.is_cuda for parameter in parameters):
             raise CurvescopeError(
                 f"{self._name} uses a CUDA device: measure it with --device cuda."
             )
-        if self._device_is_given and self.cuda and not used:
+        if self.cuda and not used:
             raise CurvescopeError(
                 f"{self._name} does not use {self.device}: measure it with --device cpu."
             )

@@ -92,11 +92,15 @@ class Program:
         words = list(self.command)
         assign = list(self.assign)
         for name, value in values.items():
-            words = [word.replace(f"{{{name}}}", str(value)) for word in words]
-            assign = [word.replace(f"{{{name}}}", str(value)) for word in assign]
-        if assign and (at := self._script) is not None:
-            pairs = (constant.partition("=") for constant in assign)
-            numbers = {name: json.loads(value) for name, _, value in pairs}
+            place = f"{{{name}}}"
+            words = [word.replace(place, str(value)) for word in words]
+            assign = [word.replace(place, str(value)) for word in assign]
+        at = self._script
+        if assign and at is not None:
+            numbers = {}
+            for constant in assign:
+                name, _, number = constant.partition("=")
+                numbers[name] = json.loads(number)
             words[at:at] = [str(_ASSIGNING), json.dumps(numbers)]
         return [os.path.abspath(word) if self._moves(word) else word for word in words]
 

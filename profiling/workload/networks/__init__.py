@@ -94,7 +94,8 @@ def get_network(name: str, sequence_length: int | None = None) -> Network:
             f"Unknown network {name!r}: {hint}Known are {', '.join(names())}; "
             "`package.module:function --input-shape 3,224,224` uses your own."
         )
-    network = importlib.import_module(_MODULES[name], __package__).NETWORKS[name]
+    module = importlib.import_module(_MODULES[name], __package__)
+    network = module.NETWORKS[name]
     assert isinstance(network, Network)
     return network if sequence_length is None else network.with_sequence_length(sequence_length)
 

@@ -173,7 +173,7 @@ class Placement:
 
 def name_at(names: Sequence[str], code: int | np.integer[Any]) -> str | None:
     """The name with this code; None for `NONE`."""
-    return None if code == NONE else names[code]
+    return None if code == NONE else names[int(code)]
 
 
 def place(spans: HostSpans) -> Placement:

@@ -24,8 +24,8 @@ import pyarrow as pa
 from ...base.errors import CurvescopeError
 from ...base.limits import META_BYTES, read_small
 from ..readers import Options
-from ..recording.atomic_files import StorageError, locked_folder, storage_error
-from ..recording.inside import Folder, check_unlinked, is_own_file, opened
+from ..recording.atomic_files import StorageError, lock_folder, storage_error
+from ..recording.inside import Folder, check_unlinked, is_own_file, open_folder
 from ..recording.lost import Severity, describe_lost
 from ..recording.remote_store import AnyPath, RemotePath
 from ..recording.store import (
@@ -133,14 +133,14 @@ class Chunks:
         self.give_room(_EVENTS_ROOM)
         ends = drain_processes(self.folder, file=memory)  # also those that still run
         self.give_room()
-        with suppress(*_UNCHANGED), opened(self.folder.parent, self.folder.name) as folder:
+        with suppress(*_UNCHANGED), open_folder(self.folder.parent, self.folder.name) as folder:
             folder.write(_ENDS, json.dumps([end._asdict() for end in ends]).encode())
         return ends
 
     def give_room(self, held: Iterable[str] = (*_EVENTS_ROOM, *_END_ROOM)) -> None:
         """Give back room on the disk that was held for the end of the recording."""
         for name in held:
-            with suppress(*_UNCHANGED), opened(self.folder.parent, self.folder.name) as folder:
+            with suppress(*_UNCHANGED), open_folder(self.folder.parent, self.folder.name) as folder:
                 folder.remove(name, missing_ok=True)
 
     def note(self, **facts: Any) -> None:
@@ -155,7 +155,7 @@ class Chunks:
         """
         folder = self.folder if self.local is None else self.folder.parent
         merged = f".{folder.name}.merged"
-        with suppress(*_UNCHANGED), opened(folder.parent) as around:
+        with suppress(*_UNCHANGED), open_folder(folder.parent) as around:
             around.rename(folder.name, merged)
             around.remove_tree(merged)
 
@@ -176,7 +176,7 @@ def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -
     folder = home.resolve() / CHUNKS  # the program may change its working folder
     try:
         options_given = {"batch": options.batch, "range_pattern": options.range_pattern}
-        with opened(folder.parent, folder.name, make=True) as made:
+        with open_folder(folder.parent, folder.name, make=True) as made:
             made.write(_OPTIONS, json.dumps(options_given).encode())
             _hold_room(made)
     except OSError as error:
@@ -311,7 +311,7 @@ def _is_cut(path: Path) -> tuple[bool, str]:
     running = processes_writing(path / CHUNKS)
     cut = f"{path} was cut: its recording command was killed, or had no room on the disk."
     try:
-        with locked_folder(path) as is_locked:
+        with lock_folder(path) as is_locked:
             if running:
                 number = ", ".join(map(str, running))
                 return False, f"{cut} Process {number} still records into it."

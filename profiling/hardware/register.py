@@ -18,7 +18,7 @@ _LONGEST = 200  # characters of a name
 
 
 @contextmanager
-def registered(what: str) -> Iterator[None]:
+def register(what: str) -> Iterator[None]:
     """Register a measurement of this process for the block, by a name, e.g. that of its network; an
     outer one stays.
     """

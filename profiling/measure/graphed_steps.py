@@ -40,10 +40,10 @@ def restore_values(workload: AnyWorkload) -> Iterator[None]:
     import torch
 
     with torch.inference_mode():
-        before = {id(tensor): tensor.to("cpu", copy=True) for tensor in workload.trained()}
+        before = {id(tensor): tensor.to("cpu", copy=True) for tensor in workload.trainables()}
     yield
     with torch.inference_mode():
-        for tensor in workload.trained():
+        for tensor in workload.trainables():
             if id(tensor) in before:
                 tensor.copy_(before[id(tensor)])
             else:

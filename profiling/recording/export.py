@@ -183,7 +183,7 @@ def _put_events(stream: BinaryIO | gzip.GzipFile, separator: str, events: Sequen
 
 
 def _write_drawn(drawn: Drawn, base_ns: int, tracks: _Tracks) -> str:
-    process, thread = tracks.drawn(drawn)
+    process, thread = tracks.place_drawn(drawn)
     at = f'"pid": {process}, "tid": {thread}, "ts": {_microseconds(drawn.start_ns - base_ns)}'
     kind = "C"
     more = f'"args": {{"value": {drawn.value}}}'
@@ -261,7 +261,7 @@ class _Tracks:
         name = "host kernels" if device is None else f"device {device}"
         return self._put((name, of), stream, f"stream {stream}")
 
-    def drawn(self, drawn: Drawn) -> tuple[int, int]:
+    def place_drawn(self, drawn: Drawn) -> tuple[int, int]:
         thread = self._of_drawn.setdefault((drawn.process, drawn.track), len(self._of_drawn))
         return self._put((drawn.process, None), thread, drawn.track)
 

@@ -21,7 +21,7 @@ def jumps_of(meta: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     return tuple((int(before), int(after)) for before, after in jumps)
 
 
-def probed(meta: Mapping[str, Any]) -> frozenset[int]:
+def find_probed(meta: Mapping[str, Any]) -> frozenset[int]:
     """The sizes that the sweep visited between those that it was given, and behind them."""
     visits = (meta.get("probes") or {}).get("visits", ())
     return frozenset(int(visit["batch"]) for visit in visits)

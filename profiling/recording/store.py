@@ -32,7 +32,7 @@ from ...base.errors import BackendMissingError, CurvescopeError
 from ...base.limits import META_BYTES
 from ...base.prefetch import read_ahead
 from ...base.words import Word
-from .atomic_files import atomic_file, claim, locked_folder, storage_error
+from .atomic_files import atomic_file, claim, lock_folder, storage_error
 from .entries import check_entries
 from .inside import check_ours_to_complete
 from .lost import Severity, loss
@@ -118,7 +118,7 @@ class RecordingWriter:
         """Lock a local folder until the end; returns whether no other process can write it now."""
         if isinstance(self.path, RemotePath):
             return False
-        return self._locks.enter_context(locked_folder(self.path))
+        return self._locks.enter_context(lock_folder(self.path))
 
     @classmethod
     def resume(
@@ -413,7 +413,7 @@ class Recording:
             self._rows[key] = self.arrow(table, columns).to_pylist()
         return self._rows[key]
 
-    def extended(self, meta: Mapping[str, Any]) -> Recording:
+    def with_meta(self, meta: Mapping[str, Any]) -> Recording:
         """The recording after an experiment: with another `recording.json`, and its experiments
         read anew.
         """

@@ -83,7 +83,7 @@ class AnyWorkload(Steps):
             return {}
         return {path: type(module).__name__ for path, module in layers_of(self.model)}
 
-    def trained(self) -> list[Any]:
+    def trainables(self) -> list[Any]:
         """Tensors that a step may change for the steps after it, as far as they are known."""
         if self.model is None or self.mode == "forward":
             return []

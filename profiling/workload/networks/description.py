@@ -112,7 +112,7 @@ class Description:
         return sum(math.prod(shape) for shape in self.parameters.values())
 
 
-def described(name: str, sequence_length: int | None = None) -> Description:
+def read_description(name: str, sequence_length: int | None = None) -> Description:
     """The description of a named network, maybe with other tokens per sample than published.
 
     Raises:

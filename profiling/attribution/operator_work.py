@@ -223,7 +223,7 @@ def _triton_product(call: Call) -> Work:
     """A product by a template of torch.compile: two operands in turn, and their result among the
     later buffers.
 
-    FLOPs are those of the product; what is fused into it is little work, and not counted.
+    FLOPs are of the product alone: the operators fused into it are little work.
     """
     tensors = [list(shape) for shape in call.shapes if shape]
     work = set()

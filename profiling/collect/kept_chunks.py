@@ -1,9 +1,8 @@
 """The folder of chunk files of a recording, which lies in the recording until they are merged into
 its tables.
 
-So whatever ends the recording command, or fills the disk, leaves what was recorded: the first
-command that reads it merges it (`with_tables`), into a temporary recording as long as somebody
-records.
+So whatever ends the recording command, or fills the disk, leaves its data: the first command that
+reads it merges it (`with_tables`), into a temporary recording as long as somebody records.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class _KeptOptions(msgspec.Struct):
 
 
 class NotMergedError(CurvescopeError):
-    """What was recorded could not be written as a recording; it is kept."""
+    """The data could not be written as a recording; it is kept."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class Chunks:
         self.discard()
 
     def _lost(self) -> list[str]:
-        """What is lost for ever, in words."""
+        """The data lost for ever, in words."""
         lost = self.writer.meta["lost"]
         return describe_lost(
             {name: loss for name, loss in lost.items() if loss["severity"] == Severity.LOST.value}
@@ -215,12 +214,11 @@ def processes_writing(folder: Path) -> list[int]:
 
 
 def recover(path: Path, range_pattern: str | None = None) -> Recording:
-    """Merge what a recording command left that was killed, or had no room on the disk; returns the
+    """Merge the data that a killed recording command left, or had no room on the disk; returns the
     recording.
 
     `range_pattern` replaces the pattern for names of ranges that `record` was given.
-    CurvescopeError: there is nothing to recover, a process still records, or what is there is
-    damaged.
+    CurvescopeError: there is nothing to recover, a process still records, or the data is damaged.
     """
     recording = open_recording(path)
     if not has_chunks(path):
@@ -267,7 +265,7 @@ def complete_if_cut(path: Path, say: Callable[[str], None]) -> bool:
     """Complete a recording that was cut, unless somebody may still record, or it cannot be written;
     returns whether it did, and says why it had no tables.
 
-    CurvescopeError: what was recorded is damaged.
+    CurvescopeError: the data is damaged.
     """
     is_cut, why = _is_cut(path)
     say(why)
@@ -362,7 +360,7 @@ def _ends_in(folder: Path) -> list[ProcessEnd]:
 
 
 def _read_kept(path: Path, kind: type[T]) -> T | None:
-    """What a small file of the folder keeps; None if it is missing, or cut off by a full disk.
+    """The contents of a small file of the folder; None if it is missing, or cut off by a full disk.
 
     CurvescopeError: it is a link or no file, or holds something else.
     """

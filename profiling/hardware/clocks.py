@@ -121,8 +121,7 @@ def reasons_of_visit(
     """The column `throttle_reasons` of steps from rows of the `clocks` table in a visit, or at once
     after it.
 
-    Between steps a GPU is idle, so the clock of these samples is not that of the steps. Empty on a
-    CPU.
+    Between steps a GPU is idle, so the samples do not show the clock of the steps. Empty on a CPU.
     """
     inside = [
         row
@@ -134,9 +133,7 @@ def reasons_of_visit(
 
 
 def reasons_in(texts: Iterable[str]) -> frozenset[str]:
-    """The reasons that samples give, without those of a GPU that does nothing or obeys its
-    settings.
-    """
+    """The reasons that samples give, except of a GPU that does nothing or obeys its settings."""
     return frozenset(reason for text in texts for reason in text.split("|") if reason) - _NO_LIMIT
 
 

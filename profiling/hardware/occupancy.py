@@ -100,7 +100,7 @@ def occupancy(
 def occupancy_of(
     limits: SmLimits, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
 ) -> Occupancy:
-    """Theoretical occupancy of a kernel on an SM with these limits; the arguments are those of
+    """Theoretical occupancy of a kernel on an SM with these limits; the arguments are as for
     `occupancy`.
     """
     block_warps = -(-block_threads // WARP_THREADS)

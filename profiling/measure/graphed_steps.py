@@ -35,7 +35,7 @@ def capture(workload: Any) -> tuple[Any, object]:
 @contextmanager
 def restore_values(workload: AnyWorkload) -> Iterator[None]:
     """Give what steps change its values back when the block ends, where it is: a graph has its
-    addresses. What is new then, as the state of an optimizer, is 0.
+    addresses. New state then, as of an optimizer, is 0.
     """
     import torch
 

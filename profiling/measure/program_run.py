@@ -38,7 +38,7 @@ _VERSION = 1  # of `program_steps`
 
 @dataclass
 class Found:
-    """What a run showed."""
+    """The output of a run."""
 
     code: int | None  # exit code before it was asked to end; None if it was asked
     began_ns: int  # when it was started, on the monotonic clock

@@ -46,8 +46,8 @@ def run_sweep(
     """Measure and record the steps of a site over increasing batch sizes, in a new folder.
 
     The recording grows visit by visit. After an interruption it is readable up to its last complete
-    visit. By default the rounds are those of the protocol. Probes of sizes between the batch sizes
-    take `probe_s`; a compiled step has none: it would be compiled for each.
+    visit. By default the protocol sets the rounds. Probes of sizes between the batch sizes take
+    `probe_s`; a compiled step has none: it would be compiled for each.
     """
     began_s = clock_s()
     site.begin(batches, protocol, path)

@@ -39,7 +39,7 @@ Report = Callable[[str, Progress], None]
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep measures."""
+    """The work of a sweep."""
 
     configurations: tuple[Configuration, ...]  # one recording each
     batches: tuple[int, ...]  # increasing

@@ -215,7 +215,7 @@ def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> st
 
 
 def _category(table: str, tracks: _Tracks) -> str:
-    """The table; only that of the first recording is read back."""
+    """The table; only the first recording's is read back."""
     return table if tracks.is_first else f"{table} of {tracks.owner}"
 
 

@@ -38,7 +38,7 @@ _LINK_TAGS = (0xA000000C, 0xA0000003)
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of a recording that is open for changes; a name is that of an entry in it.
+    """A folder of a recording that is open for changes; a name is an entry in it.
 
     Methods raise OSError as the calls of `os` do.
     """

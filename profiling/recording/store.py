@@ -2,8 +2,8 @@
 
 Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows visit by visit
 and existing parts stay readable when the run is interrupted. Every file is written under a
-temporary name, synced, then renamed; an object of a remote store is one put. What is recorded is
-never changed: a finished recording only gets new parts, and values where it has none
+temporary name, synced, then renamed; an object of a remote store is one put. A record is never
+changed: a finished recording only gets new parts, and values where it has none
 (`RecordingWriter.extend` and `fill`). Recordings share nothing, so any number of writers may fill
 one store.
 """
@@ -328,7 +328,7 @@ class Recording:
 
     @property
     def named(self) -> AnyPath:
-        """What a user types to read it: the imported file, or the folder."""
+        """The words a user types to read it: the imported file, or the folder."""
         return self.path if self.source is None else self.source
 
     @property
@@ -555,7 +555,7 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
 
 def _read_meta(path: AnyPath) -> Any:
     """The contents of a `recording.json`; FileNotFoundError, other OSErrors, and ValueError for
-    what is no JSON.
+    other texts than JSON.
 
     Half a character, which no document can be written with, is read as `?`.
     """

@@ -150,8 +150,8 @@ class AnyWorkload(Steps):
         raise NotImplementedError
 
     def free_others(self, but: Sequence[int] = ()) -> bool:  # noqa: ARG002 - it keeps none
-        """Release what it keeps for other batch sizes than the loaded one and these; returns
-        whether that was anything.
+        """Release the memory of other batch sizes than the loaded one and these; returns whether
+        that was anything.
         """
         return False
 
@@ -163,7 +163,7 @@ class AnyWorkload(Steps):
         raise NotImplementedError
 
     def _synchronize(self, result: object = None) -> None:
-        """Wait for the device; `result` is what a step returned, which some frameworks wait for."""
+        """Wait for the device; `result` came from a step, which some frameworks wait for."""
         del result
         if self.cuda:
             import torch

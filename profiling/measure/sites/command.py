@@ -365,9 +365,9 @@ def mark_entry(by_size: Sequence[_Functions]) -> dict[str, Any]:
 def request_steps(how: VisitPlan, batch: int, discards: int, *, longer: int = 1) -> dict[str, Any]:
     """The steps that a run is asked for.
 
-    Unless the protocol fixes their number, they are more than those of a visit of other steps: a
-    start takes seconds. `longer` is a factor on them where slow steps were seen. `discards` are
-    steps that are not recorded, besides those of the protocol.
+    Unless the protocol fixes their number, they are more than in a visit of other steps: a start
+    takes seconds. `longer` is a factor on them where slow steps were seen. `discards` are steps
+    that are not recorded, besides the protocol's.
     """
     protocol = how.protocol
     least, most = protocol.steps_per_visit

@@ -11,7 +11,7 @@ alike. Rules, in the order of application:
   operator without a node does not consume it: the last of them made the node.
 - AccumulateGrad nodes carry no number. The engine runs one directly after the node that computes
   its gradient, so it gets the layer of that node.
-- Phase: the innermost span with a phase gives it; backward for a backward node. Without such a span,
+- Phase: the innermost span with a phase gives it; backward for a backward node. Without one,
   operators that drew a sequence number, and calls of modules, are forward.
 - Operator: the outermost operator, up to the innermost enclosing module call or annotation of a
   framework. Inside a call of torch.distributed it is that call, which separates the cost of

@@ -63,10 +63,10 @@ def find_patterns(sizes: Mapping[Size, tuple[Floats, Ints]]) -> dict[Size, Patte
     own slow steps keep it.
     """
     patterns = {size: find_pattern(*steps) for size, steps in sizes.items()}
-    found = Counter(pattern.period for pattern in patterns.values() if pattern.period is not None)
-    if not found:
+    periods = Counter(pattern.period for pattern in patterns.values() if pattern.period is not None)
+    if not periods:
         return patterns
-    ((period, _),) = found.most_common(1)
+    ((period, _),) = periods.most_common(1)
     for size, pattern in patterns.items():
         if pattern.period is None and pattern.slow.any():
             pairs, alike = _count_pairs(_different_visits(*sizes[size], pattern.slow), period)

@@ -217,8 +217,8 @@ def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
             if _TENSOR_LIST in dtypes:
                 if list_types is None:  # only the tree of events has the types of lists
                     list_types = _list_types(results.experimental_event_tree())
-                known = list_types.get(event.correlation_id(), {})
-                dtypes = [known.get(index, dtype) for index, dtype in enumerate(dtypes)]
+                types = list_types.get(event.correlation_id(), {})
+                dtypes = [types.get(index, dtype) for index, dtype in enumerate(dtypes)]
             host.append(
                 HostEvent(
                     event.name(),

@@ -256,14 +256,14 @@ def _parse(tables: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Devi
     loaded = {}
     for key, row in tables["devices"].items():
         capability = capabilities[row["compute_capability"]]
-        given = (
+        published = (
             _facts(capability, sources)
             | _facts(capability.get(row["board"], {}), sources)
             | _facts(row, sources)
         )
         limits = find_limits(row["compute_capability"])
         if limits:
-            given.setdefault("registers_per_sm", Fact(limits.registers, SOURCE))
+            published.setdefault("registers_per_sm", Fact(limits.registers, SOURCE))
         loaded[key] = Device(
             key,
             row["name"],
@@ -273,7 +273,7 @@ def _parse(tables: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Devi
             row["compute_capability"],
             capability["architecture"],
             row.get("running_clock", "boost"),
-            given,
+            published,
         )
     return loaded
 

@@ -127,11 +127,12 @@ def block_sizes_with_more(
     """
     now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
     sizes = range(WARP_THREADS, most_threads + 1, WARP_THREADS)
-    found = (
-        (size, occupancy(architecture, size, registers_per_thread, shared_bytes).fraction)
-        for size in sizes
-    )
-    return {size: fraction for size, fraction in found if fraction > now}
+    more = {}
+    for size in sizes:
+        result = occupancy(architecture, size, registers_per_thread, shared_bytes)
+        if result.fraction > now:
+            more[size] = result.fraction
+    return more
 
 
 def registers_for_more(

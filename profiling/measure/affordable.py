@@ -109,7 +109,7 @@ class Affordable(StoppingRule[int]):
 
     @property
     def allows(self) -> str | None:
-        """How many rounds of which sizes fit, once the first round has shown the time of a visit."""
+        """How many rounds of which sizes fit, once the first round has timed a visit."""
         sizes = sorted(self._list_timed_sizes().intersection(self._sizes) - self.left_out)
         round_s = sum(map(self._visit_s, sizes))
         if math.isinf(self.left_s) or self._waiting or round_s * _TELLING_ROUNDS < self._limit_s:

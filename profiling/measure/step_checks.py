@@ -57,10 +57,10 @@ class StepChecks:
         """Note one visit, right after it."""
         self._steps += visit.discarded_steps + visit.timed_steps + len(visit.profiled)
         compiled = read_compilations()
-        known = self._compiled or self.before
+        expected = self._compiled or self.before
         # What was compiled before the step was made may be of other code.
         if compiled is not None and compiled.compiled > (self.before or _NOTHING).compiled:
-            if (code := code_of(known, compiled)) is not None:
+            if (code := code_of(expected, compiled)) is not None:
                 self._code.setdefault(batch, code)
             self._compiled = compiled
         held = read_current(self.device)

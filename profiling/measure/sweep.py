@@ -183,8 +183,8 @@ def sweep_batches(
         )
     if probing:
         measured = {row["batch"] for row in visits.steps}
-        told = {entry["batch"] for entry in writer.meta["unmeasured"]}
-        for batch in sorted({*probing.sizes} - measured - told):
+        reported = {entry["batch"] for entry in writer.meta["unmeasured"]}
+        for batch in sorted({*probing.sizes} - measured - reported):
             visits.write_unmeasured(batch, rounds, Empty(LEFT_OUT, "it was found too late"))
     writer.update(rounds=rounds)
     return None if visits.steps else why_unmeasured(writer.meta)

@@ -262,8 +262,8 @@ def measure_versions(
             report=report,
         ).run()
         for name, writer_of in run.writers.items():
-            told = run.tell(name, machine.entry) if run.runs_programs else {}
-            writer_of.writer.update(rounds=run.rounds, **told)
+            described = run.tell(name, machine.entry) if run.runs_programs else {}
+            writer_of.writer.update(rounds=run.rounds, **described)
     return [folder / version.name for version in versions]
 
 

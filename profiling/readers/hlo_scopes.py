@@ -136,7 +136,7 @@ def _commonest(computation: Any) -> str:
 
 
 def _own_path(instruction: Any, inside: dict[int, str]) -> str:
-    """The path of an instruction, or of the first one that it calls, e.g. that was fused into it."""
+    """The path of an instruction, or of the first that it calls, e.g. one fused into it."""
     if path := str(instruction.metadata.op_name):
         return path
     called = instruction.called_computation_ids

@@ -99,8 +99,8 @@ def export_trace(
                     done += rows.num_rows
                     report(f"exporting {table}", done, total)
             slices = (_write_drawn(drawn, base, tracks) for drawn in draw(source))
-            while some := list(islice(slices, _BATCH_ROWS)):
-                separator = _put_events(stream, separator, some)
+            while batch := list(islice(slices, _BATCH_ROWS)):
+                separator = _put_events(stream, separator, batch)
         _put_events(
             stream, separator, [json.dumps(event, ensure_ascii=False) for event in tracks.names()]
         )

@@ -349,8 +349,8 @@ def _wrap_maker(make: Any, begin: Any, call: Any) -> Any:
     @functools.wraps(make)
     def making(*arguments: Any, **named: Any) -> Any:
         made = make(*arguments, **named)
-        given = arguments[0] if arguments else made
-        code = getattr(given, "__code__", given)
+        function = arguments[0] if arguments else made
+        code = getattr(function, "__code__", function)
 
         @functools.wraps(made)
         def running(*arguments: Any, **named: Any) -> Any:

@@ -410,8 +410,8 @@ class Steps(Marks):
                 "_curvescope_framework_windows", "collect/startup/framework_windows.py"
             )
             if used.name == "jax":
-                known = self.profiler_of_jax
-                return windows.of_jax(*known, folder) if known else None
+                profiler = self.profiler_of_jax
+                return windows.of_jax(*profiler, folder) if profiler else None
             return windows.of_tensorflow(used.module.profiler.experimental, folder)
         if self.torch is None or self.profiles_itself:
             return None

@@ -7,7 +7,6 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...base.numbers import number
-from ...profiling.recording.probes import times_of_probes
 from ..decompose.curve import UNKNOWN
 from ..decompose.functionals import Condition, Functional, outlier
 from ..decompose.overtaken import find_overtaken
@@ -39,7 +38,10 @@ SURE = {
     ONCE: "Each size was measured once, so its spread is unknown.",
     UNTESTED: "The difference is measured; the cause fits the recording. No experiment tested it.",
     SUGGESTED: "The profiled steps show where the time goes. No experiment tried the change.",
-    NOT_PROVEN: "An experiment tried it. Its interval does not tell an effect from none.",
+    NOT_PROVEN: (
+        "An experiment tried it. It does not tell a saving from none, or from waits of a busy "
+        "machine."
+    ),
     REFUTED: "An experiment took the cause away, and the time stayed.",
     NOISY: "The spread of the times hides whether it is there.",
 }
@@ -85,14 +87,12 @@ def find_all(diagnosis: Diagnosis, advice: Advice | None = None) -> tuple[Found,
     ]
     listed = [
         *_describe_slow_steps(diagnosis),
-        *(_describe_saving(saving, diagnosis) for saving in remedies.helping),
+        *(describe_saving(saving, diagnosis) for saving in remedies.helping),
         *(found for _, found in sorted(slow_sizes, key=_weight, reverse=True)),
         *_describe_fixed_cost(diagnosis),
     ]
     rest = [saving for saving in remedies.tried if not said.issuperset(saving.members)]
-    listed += [
-        _describe_saving(saving, diagnosis) for saving in rest if promise(saving) >= MATERIAL
-    ]
+    listed += [describe_saving(saving, diagnosis) for saving in rest if promise(saving) >= MATERIAL]
     listed += _list_suggestions(advice) if advice is not None else ()
     return tuple(listed)
 
@@ -342,8 +342,7 @@ def _describe_deviation(
 
 def _find_padding(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     """The size that takes longest beside a larger one that takes less time."""
-    probes = {} if diagnosis.recording is None else times_of_probes(diagnosis.recording.meta)
-    if not (found := find_overtaken(diagnosis.curve, probes)):
+    if not (found := find_overtaken(diagnosis.curve, diagnosis.probe_times)):
         return
     most = max(found, key=lambda one: one.small.time_ms.value / one.time_ms)
     size = most.small.condition
@@ -380,14 +379,20 @@ def _describe_fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
     )
 
 
-def _describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
-    """A change of complete steps, and what it saves: where it saves most, and at the largest."""
+def describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
+    """A change of complete steps, and what it saves: where it saves most, and at the largest.
+
+    What only avoids the waits beside other work is not proven to save anything on a quiet machine.
+    """
     do = instruction(saving)
+    if saving.beside_work:
+        do += ", while other work runs"
     gains = dict(saving.gains)
     at = saving.largest[0] if saving.largest else max(gains, key=lambda at: gains[at].value)
     sizes = dict.fromkeys([at, diagnosis.curve.conditions[-1]])
     worth = tuple((size, say_saved(gains[size])) for size in sizes if size in gains)
-    sure = CONFIRMED if saving.verdict == Verdict.CONFIRMED else NOT_PROVEN
+    is_confirmed = saving.verdict == Verdict.CONFIRMED and not saving.beside_work
+    sure = CONFIRMED if is_confirmed else NOT_PROVEN
     return Found(what=do, worth=worth, sure=sure, saving=saving)
 
 

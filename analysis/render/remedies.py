@@ -5,7 +5,7 @@ nothing helps.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,11 @@ from rich.text import Text
 from ...base.counted import counted
 from ...base.numbers import number
 from ...profiling.recording.axis import BATCH, Axis
-from ...profiling.recording.probes import times_of_probes
 from ..decompose.curve import Curve
 from ..decompose.overtaken import find_overtaken
 from ..decompose.statistics import MATERIAL, Estimate
 from ..diagnosis.remedies import Remedies, cause_of, throughput_of
+from ..diagnosis.result import Diagnosis
 from ..verdicts.savings import Saving
 from ..verdicts.words import Verdict
 from .deviations import is_known
@@ -198,17 +198,25 @@ def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
     return f"{what}: {saved}{more}{but}."
 
 
-def size_advice(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:
+def size_advice(diagnosis: Diagnosis) -> str | None:
     """The batch size as advice, and sizes of any axis that a larger one overtakes; None without
     either.
     """
-    sentences = [batch_sentence(curve, axis, meta), padding_sentence(curve, axis, meta)]
+    curve, axis = diagnosis.curve, diagnosis.axis
+    meta = {} if diagnosis.recording is None else diagnosis.recording.meta
+    sentences = [
+        batch_sentence(curve, axis, meta),
+        padding_sentence(curve, axis, diagnosis.probe_times),
+    ]
     return " ".join(filter(None, sentences)) or None
 
 
-def padding_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:
-    """The size that takes longest beside a larger one that takes less time; None without one."""
-    if not (found := find_overtaken(curve, times_of_probes(meta))):
+def padding_sentence(curve: Curve, axis: Axis, probes: Mapping[int, Sequence[float]]) -> str | None:
+    """The size that takes longest beside a larger one that takes less time; None without one.
+
+    `probes` has the times of steps of further sizes, ms.
+    """
+    if not (found := find_overtaken(curve, probes)):
         return None
     most = max(found, key=lambda one: one.small.time_ms.value / one.time_ms)
     others = f", and {counted(len(found) - 1, 'other size')} likewise" if len(found) > 1 else ""

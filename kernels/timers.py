@@ -90,9 +90,9 @@ class CudaEvents:
 
     A short kernel holds the stream in front of each sample, for longer than the host took to queue
     the one before. So the device finds the work queued and never waits for the host, as with
-    nvbench's blocking kernel. All samples are queued before the host waits once. A sample that the device
-    began before the host had queued all of it says so, e.g. of a copy that waits for the device
-    itself.
+    nvbench's blocking kernel. All samples are queued before the host waits once. A sample that the
+    device began before the host had queued all of it says so, e.g. of a copy that waits for the
+    device itself.
     """
 
     api: EventApi

@@ -63,8 +63,8 @@ def diagnose(
 
     Args:
         make_step: function of a batch size that returns a function that runs one step. The step is
-            your model, data, loss, optimizer, precision and compilation. If it has a method `close`, this is
-            called when another batch size follows.
+            your model, data, loss, optimizer, precision and compilation. If it has a method
+            `close`, this is called when another batch size follows.
         batches: batch sizes, or values of another axis, increasing.
         module: torch module whose layers are named; default: the attribute `module` of the step or
             of `make_step`. Without a module, kernels have operators and no layers. Experiments run
@@ -79,8 +79,8 @@ def diagnose(
         name: name of the recording; default: the name of the function.
         protocol: name of a protocol, e.g. quick, or a `Protocol`.
         time_limit_s: seconds to measure; None for the protocol's own.
-        experiments_s: time limit of the experiments after it, seconds; 0 for none. None: the rest of
-            140 s after measuring, of 80 s where steps take under 20 ms, and on a GPU 180 s. With
+        experiments_s: time limit of the experiments after it, seconds; 0 for none. None: the rest
+            of 140 s after measuring, of 80 s where steps take under 20 ms, and on a GPU 180 s. With
             another time limit, in proportion. `confirm` makes more of them later.
         curvature: axis of curvatures: log2, linear or throughput.
         output: folder to create for the recording.

@@ -92,7 +92,7 @@ def open_completed(path: AnyPath) -> Recording:
 
 
 def _describe(recording: Recording) -> None:
-    """Say what a recording that was completed has, and what is missing in it."""
+    """Describe a recording that was completed, and the data that it lacks."""
     for line in recorded_lines(recording):
         _say_whole(line)
 
@@ -123,7 +123,7 @@ def describe_rows(rows: Mapping[str, int], *, on_host: bool = False) -> str:
 
 
 def recorded_lines(recording: Recording) -> list[str]:
-    """What a recording of a command has, what is missing in it, and what is next."""
+    """The data of a command's recording, the data that it lacks, and the next commands."""
     path, meta = recording.path, recording.meta
     counts = {
         name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")

@@ -246,8 +246,8 @@ class Budget:
         return (1 + MARGIN) * fullest > 1
 
     def fills_visits(self, batches: Sequence[int]) -> bool:
-        """Whether complete steps of one batch size take so long that a visit is a single step,
-        without a discarded one before it.
+        """Whether complete steps of one batch size are so long that a visit is a single step, and
+        discards none.
         """
         if self.device != "cpu" or self.run_s is not None or len(batches) != 1:
             return False

@@ -133,7 +133,8 @@ def next_experiment(
     """The next experiment to run; None if nothing is left to test, or nothing of it fits the time.
 
     It looks at the entries and rows of earlier experiments. So append the returned experiment to
-    the entries of `recording.json`, run it, write its rows, open the recording anew and ask again.
+    the entries of `recording.json` and run it. Write its rows, open the recording anew and ask
+    again.
     """
     situation = _situation(recording, time_left_s, diagnosis, total_s)
     return next(candidates(situation), None)
@@ -141,7 +142,7 @@ def next_experiment(
 
 @dataclass(frozen=True)
 class Rest:
-    """What a longer time limit would allow now."""
+    """The experiments that a longer time limit would allow now."""
 
     seconds: float  # expected seconds, at least: some experiments depend on the outcome of others
     # labels of the terms, and names of the changes of complete steps, that it is about
@@ -156,7 +157,7 @@ class Rest:
 
 
 def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
-    """What a longer time limit would allow; arguments as of `next_experiment`."""
+    """The experiments that a longer time limit would allow; arguments as of `next_experiment`."""
     situation = _situation(recording, math.inf, diagnosis)
     budget = situation.budget
     unique: dict[tuple[object, ...], Experiment] = {}
@@ -225,8 +226,8 @@ def _situation(
 
 
 def paces_of(diagnosis: Diagnosis) -> dict[str, float]:
-    """Time of complete steps with each factor, as a multiple of the unmodified ones beside them;
-    the last experiment that measured it counts.
+    """Time of complete steps with each factor, as a multiple of the unmodified ones; the last
+    experiment counts.
     """
     paces = {}
     for outcome in diagnosis.outcomes:
@@ -300,8 +301,8 @@ def _list_cases(
 
 
 def open_terms(diagnosis: Diagnosis) -> tuple[Share, ...]:
-    """The terms of the largest anomaly that matter and are not yet told from 0; none if they make
-    under 20 % of it.
+    """The large terms of the largest anomaly that are not yet told from 0; none if they make under
+    20 %.
     """
     if not diagnosis.explanations:
         return ()

@@ -76,7 +76,7 @@ def _names(column: pa.ChunkedArray) -> frozenset[str]:
 
 def compiling_s(recording: Recording) -> float | None:
     """Expected seconds to compile the steps for all their batch sizes, by the times of their first
-    steps; None if the user's step is not compiled, or no first step is known.
+    steps. None if the user's step is not compiled, or no first step is known.
 
     The smallest size is compiled before any is measured, and with it the common part of all.
     """

@@ -57,7 +57,7 @@ _FOLLOWS = 2.5  # time of the rest of this plan, as a factor on its next experim
 
 @dataclass(frozen=True)
 class RemedyPlan:
-    """What is still to be tried on complete steps."""
+    """The changes that are still to be tried on complete steps."""
 
     situation: Situation
 
@@ -286,7 +286,7 @@ class RemedyPlan:
 
     def _rule_out(self) -> Experiment | None:
         """More starts of changes that may still save something at the largest size, where none is
-        shown to: that nothing helps is an answer too.
+        shown to. That nothing helps is an answer too.
         """
         remedies = self.situation.diagnosis.remedies
         measured = [saving.factor for saving in (*remedies.savings, *remedies.sets)]

@@ -82,9 +82,7 @@ class Runner(ABC):
 
     @abstractmethod
     def reason_against(self, name: str) -> str | None:
-        """The reason why a factor that fits the device cannot be changed; None if it can, as far as
-        is known.
-        """
+        """The reason why a factor that fits the device cannot be changed; None if none is known."""
 
     def expected_s(self, condition: Condition) -> float:  # noqa: ARG002 - of a first visit
         """Seconds that a first visit of a condition is expected to take; 0 where

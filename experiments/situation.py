@@ -1,6 +1,4 @@
-"""What a plan of experiments is made of: the diagnosis, the experiments so far, and the time that
-is left.
-"""
+"""The basis of a plan of experiments: the diagnosis, the experiments so far, and the time left."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ _MOST_TERMS = 4
 
 @dataclass(frozen=True)
 class Situation:
-    """What a plan is made of."""
+    """The basis of a plan."""
 
     diagnosis: Diagnosis
     made: tuple[Experiment, ...]

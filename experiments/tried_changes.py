@@ -161,8 +161,8 @@ class TriedChange:
         return self.helps and self.saving is not None and self.saving.verdict == Verdict.UNDECIDED
 
     def adds_to(self, before: TriedChange) -> bool:
-        """Whether it saves more than the changes before, which it contains, by the mean over batch
-        sizes in the starts that had both.
+        """Whether it saves more than the changes before, which it contains. The mean over batch
+        sizes counts, in the starts that had both.
         """
         own, other = self._logs_of_starts(), before._logs_of_starts()
         differences = []

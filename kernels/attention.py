@@ -99,10 +99,10 @@ class Attention(Labelled):
         Values of the order of 1 have weights that add up to 1, with its roundoff. Gradients are (3,
         *shape).
         """
-        if self.direction == "fwd":
-            shape, pair = self.shape, self._forward_pairs
-        else:
-            shape, pair = (3, *self.shape), self._gradient_pairs
+        shape: tuple[int, ...] = self.shape
+        pair = self._forward_pairs
+        if self.direction == "bwd":
+            shape, pair = (3, *shape), self._gradient_pairs
         if result.shape != shape:
             return Error(float("inf"), 0.0)
         whole = can_check_all(self.work)

@@ -66,17 +66,22 @@ class Gemm(Labelled):
         """A and B as C-order arrays: A of shape (k, m), B of shape (n, k), or the reverse if
         transposed.
         """
-        of_a, of_b = self.transpose
         draw = partial(normal, generator, precision=self.precision)
-        a = draw((self.k, self.m) if of_a == "N" else (self.m, self.k))
-        b = draw((self.n, self.k) if of_b == "N" else (self.k, self.n))
-        return a, b
+        a, b = (self.k, self.m), (self.n, self.k)
+        return draw(self._turn(a, 0)), draw(self._turn(b, 1))
+
+    def _turn(self, shape: tuple[int, int], operand: int) -> tuple[int, int]:
+        """The shape as stored: the reverse if the operand is transposed."""
+        return shape if self.transpose[operand] == "N" else shape[::-1]
 
     def views(self, operands: tuple[Array, ...]) -> tuple[Array, Array]:
         """op(A) of shape (k, m) and op(B) of shape (n, k): C is the second times the first."""
         a, b = operands
-        of_a, of_b = self.transpose
-        return a if of_a == "N" else a.T, b if of_b == "N" else b.T
+        if self.transpose[0] == "T":
+            a = a.T
+        if self.transpose[1] == "T":
+            b = b.T
+        return a, b
 
     def reference(self, operands: tuple[Array, ...]) -> Array:
         a, b = in_float64(self.views(operands))

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _describe_counts(done: Counted) -> str:
-    """What was counted and joined at one batch size, in one line."""
+    """The counted and joined kernels of one batch size, in one line."""
     by = (
         "order, name and geometry"
         if done.by_geometry

@@ -1,7 +1,7 @@
 """Find the sizes to run, and those to capture, compile or pad to, from a curve of times.
 
-The curve is that of a table of times, a recording or a server's log. The list is the one whose
-padding costs least for a histogram of sizes, exactly; times between measured sizes are those of the
+The curve comes from a table of times, a recording or a server's log. The list is the one whose
+padding costs least for a histogram of sizes, exactly; times between measured sizes follow the
 fitted shape. Options of vLLM, SGLang and TensorRT that set it are printed.
 """
 

@@ -130,7 +130,7 @@ class _FullSteps(ChangedSteps):
     in the allocator.
 
     The limit is a share of the memory that this process can have now, beside the contexts of all
-    processes on the device.
+    processes.
     """
 
     def __init__(self, workload: Any, target: Target) -> None:

@@ -2,7 +2,7 @@
 
 The table `operators` has the calls of one step per batch size. The same call at several batch sizes
 is a family: layer, phase, operator and kinds of arguments are equal. Extents, strides and whole
-numbers follow the batch size by rules, which give the call at batch sizes that were not recorded.
+numbers follow the batch size by rules. These give the call at batch sizes that were not recorded.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class RecordedCall:
 
 
 def tensors_of(arguments: Iterable[Argument]) -> Iterator[TensorArgument]:
-    """The tensors among arguments, those of lists included."""
+    """The tensors among arguments, also in lists."""
     for argument in arguments:
         if isinstance(argument, TensorArgument):
             yield argument
@@ -101,8 +101,8 @@ def read_calls(
 
 
 def device_of(recording: Recording) -> str:
-    """The device to replay a recording's calls on: of a recording of a GPU the same one, or the
-    first; else the CPU.
+    """The device to replay a recording's calls on: the same GPU, else the first; the CPU for a
+    CPU's.
     """
     recorded = recording.meta.get("device") or {}
     # Profiles of other tools describe a GPU without its kind.

@@ -166,8 +166,8 @@ class ReplayedTerm:
 def read_term(
     recording: Recording, layer: str | None, phase: str | None, device: str, budget_bytes: float
 ) -> ReplayedTerm:
-    """Read the calls of a term from the table `operators`; its layer is without the layers inside
-    it, and a group of experts is all of them.
+    """Read the calls of a term from the table `operators`. Its layer is without the layers inside
+    it; a group of experts is all of them.
     """
     step_bytes: dict[int, int] = defaultdict(int)
     blocks: set[int] = set()

@@ -6,7 +6,7 @@ measured like every benchmark.
 
 By default, the caches are flushed before each sample. Then the operands that depend on the batch
 size are read, since the operator before has just written them. `in step` is the time of one call in
-the profiled step. `kernels` says whether the call ran the same kinds of kernels alone.
+the profiled step. `kernels` compares the kinds of kernels in the step and alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""List what is available on this machine, what is missing, and how to get it.
+"""List the tools on this machine, and how to get missing ones.
 
 `--list networks` lists the networks that are known by name, and `--list devices` the GPUs of the
 table of devices. `--card gtx1080` prints one of these GPUs, each number with its source.

@@ -152,8 +152,8 @@ def _explained(
     analysed: Ranks,
     groups: list[tuple[str, list[Job]]],
 ) -> list[RankDifference]:
-    """The requested differences, else those of the largest stragglers; each group's recordings are
-    read again.
+    """The requested differences, else the largest stragglers; each group's recordings are read
+    again.
     """
     from ...analysis.ranks.difference import explain_difference, group_of
 

@@ -43,11 +43,12 @@ def predict(args: argparse.Namespace) -> Recording:
     stored = sample == (None, None)  # its operations are, so that torch is not needed
     path = args.output or new_recording_path(args.network)
     work = load_operations(network.name) if stored else operations(network)
+    batches = parse_batches(args.batch or DEFAULT_BATCHES)
     record_model(
         path,
         network.name,
         work,
-        parse_batches(args.batch or DEFAULT_BATCHES),
+        batches,
         card,
         library,
         args.mode,

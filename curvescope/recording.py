@@ -89,20 +89,19 @@ class Recording(store.Recording):
         from .analysis.ranks.stragglers import analyse
         from .analysis.ranks.tables import combine
 
-        jobs, bad = find_ranks(
-            [str(other.path) for other in (self, *others)] if others else [str(self.path.parent)]
-        )
-        rows = [
-            asdict(straggler) for straggler in analyse(combine([reduce_jobs(jobs), bad])).stragglers
-        ]
-        for row in rows:
+        paths = [self.path.parent]
+        if others:
+            paths = [other.path for other in (self, *others)]
+        jobs, bad = find_ranks([str(path) for path in paths])
+        analysed = analyse(combine([reduce_jobs(jobs), bad]))
+        rows = []
+        for straggler in analysed.stragglers:
+            row = asdict(straggler)
             excess_ms = row.pop("excess_ms")
-            row |= {
-                "excess_ms": excess_ms["value"],
-                "low_ms": excess_ms["low"],
-                "high_ms": excess_ms["high"],
-            }
+            row["excess_ms"] = excess_ms["value"]
+            row["low_ms"], row["high_ms"] = excess_ms["low"], excess_ms["high"]
             del row["terms"]
+            rows.append(row)
         return _frame(rows)
 
 

@@ -116,15 +116,13 @@ def _diagnose(args: argparse.Namespace) -> None:
     def experiments_s(device: str) -> float | None:
         if args.experiments is None and protocol.name != "quick":
             return None
-        default_s = (
-            QUICK_EXPERIMENTS_S if protocol.name == "quick" else default_experiments_s(device)
-        )
+        default_s = default_experiments_s(device)
+        if protocol.name == "quick":
+            default_s = QUICK_EXPERIMENTS_S
         return options.experiments_s_of(args, default_s)
 
     def choose_sizes(site: SweptSite) -> tuple[int, ...]:
-        """The sizes that the options ask for; without such an option, those that this machine is
-        fast enough for.
-        """
+        """The sizes that the options ask for; by default, as many as this machine's speed allows."""
         is_asked = args.batch is not None or bool(args.axis)
         limit_s = protocol.time_limit_s
         if is_asked or limit_s is None or not isinstance(site, Here) or site.workload.compiled:
@@ -144,15 +142,8 @@ def _diagnose(args: argparse.Namespace) -> None:
         prints_to_stderr(),
     ):
         site = site_of(configuration, find_device=args.device is None, in_rounds=True)
-        measure(
-            site,
-            choose_sizes(site),
-            protocol,
-            path,
-            experiments_s,
-            options.precise_enough(protocol),
-            share,
-        )
+        precise = options.precise_enough(protocol)
+        measure(site, choose_sizes(site), protocol, path, experiments_s, precise, share)
     answer()
 
 

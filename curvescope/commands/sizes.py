@@ -107,9 +107,10 @@ def _curve_of(
         return curve, _count(steps["batch"].tolist())
     listed = choose_curves(explain_curves(_read_times(recording), noise), problem, path)
     if len(listed) > 1:
-        names = "; ".join(f"{one.problem or ''} {one.device_name or ''}".strip() for one in listed)
+        names = [f"{curve.problem or ''} {curve.device_name or ''}".strip() for curve in listed]
+        choices = "; ".join(names)
         raise CurvescopeError(
-            f"{path} has {len(listed)} curves: choose one by --problem WORDS, of {names}."
+            f"{path} has {len(listed)} curves: choose one by --problem WORDS, of {choices}."
         )
     return listed[0], None
 

@@ -37,8 +37,9 @@ def _dimensions(argument: Argument) -> int:
 
 
 def _reason_against(family: CallFamily) -> str | None:
-    known = _weights_at(family.largest) is not None
-    return None if known else "none of its operands is known to be weights of experts"
+    if _weights_at(family.largest) is None:
+        return "none of its operands is known to be weights of experts"
+    return None
 
 
 def _with_one(runnable: Runnable, _: tuple[int, ...]) -> Runnable:

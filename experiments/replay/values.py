@@ -132,8 +132,8 @@ class Values:
         elif not memory.is_floating_point() and not memory.is_complex():
             limit = self._index_limit(name)
             if limit is None:
-                one = _POSITIVE_OPS.match(self._op) is not None or not recorded.shape
-                memory.fill_(int(one))
+                is_positive = _POSITIVE_OPS.match(self._op) is not None
+                memory.fill_(1 if is_positive or not recorded.shape else 0)
             else:
                 self._fill_indices(memory, index, limit)
         elif index in self._mutated:

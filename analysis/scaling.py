@@ -250,9 +250,7 @@ def _functional(coefficients: dict[ScalingPoint, float]) -> Functional:
 
 
 def _ratio(value: float, replicates: Floats, rounds: int) -> Estimate:
-    """A ratio with an interval of its logarithm, which stays above 0; `p` is that of a
-    ratio of 1.
-    """
+    """A ratio with an interval of its logarithm, which stays above 0; `p` tests a ratio of 1."""
     smallest = np.finfo(float).tiny
     log = estimate(float(np.log(value)), np.log(np.maximum(replicates, smallest)), rounds, 1.0)
     with np.errstate(over="ignore"):  # one round gives no interval: from 0 to infinity

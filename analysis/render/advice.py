@@ -204,7 +204,7 @@ _USE_NAMES = ("SMs", "memory", "DRAM", "L2", "active warps")
 
 
 def render_bound(at: int, bound: MeasuredBound) -> RenderableType:
-    """The bound of one kernel in full: what was measured, what its warps wait for, what to try."""
+    """The bound of one kernel in full: measured use, waits of its warps, and the change to try."""
     uses = zip(_USE_NAMES, (getattr(bound, name) for name in USES), strict=True)
     seen = ", ".join(f"{name} {share(use, 1)}" for name, use in uses if use is not None)
     lines: list[RenderableType] = [
@@ -218,7 +218,7 @@ def render_bound(at: int, bound: MeasuredBound) -> RenderableType:
 
 
 def say_waits(bound: MeasuredBound) -> str:
-    """What limits the warps of an SM, and what they wait for; empty where neither is known."""
+    """The limits of the warps of an SM, and their waits; empty where neither is known."""
     said = []
     if bound.stall is not None and bound.stall_share is not None:
         said.append(f"{share(bound.stall_share, 1)} for {bound.stall}")
@@ -270,7 +270,7 @@ def _saves(advised: Advised, advice: Advice) -> str:
 
 
 def render_suggestion(at: int, advised: Advised, advice: Advice) -> RenderableType:
-    """A suggestion in full: what was seen, where, what to do, and the most that it saves."""
+    """A suggestion in full: evidence, place, instruction, and the most that it saves."""
     suggestion = advised.suggestion
     what = UNITS[STEP if advice.breakdown.unit == STEP else RECORDING].capitalize()
     lines: list[RenderableType] = [
@@ -348,7 +348,7 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
     """What to run next, each with a sentence before it: how to try a suggestion, and where to look
     further.
 
-    `path` is that of the recording or profile, as the user named it.
+    `path` names the recording or profile, as the user wrote it.
     """
     commands: list[tuple[str, str]] = []
     tried = [advised for advised in advice.advised if is_tried(advised.suggestion, advice.step)]
@@ -376,7 +376,7 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
 
 
 def say_test(advice: Advice) -> tuple[str, str]:
-    """How to test what is suggested, in a sentence, and the command: of the recorded program, else
+    """How to test the suggestions, in a sentence, and the command: of the recorded program, else
     of a step that has to be written.
     """
     tried = any(is_tried(advised.suggestion, advice.step) for advised in advice.advised)

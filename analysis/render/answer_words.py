@@ -1,4 +1,4 @@
-"""Sentences on an anomaly: what it is, where, why, how sure that is, and what to do."""
+"""Sentences on an anomaly: its name, place, cause and certainty, and what to do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COUNTED = {PAGE_FAULTS: COUNTED_FAULTS}
 
 
 def sentence(answer: Explanation) -> str:
-    """What was found and what to do, in one to four sentences."""
+    """The finding and the remedy, in one to four sentences."""
     return " ".join(filter(None, (finding(answer), library(answer), advice(answer))))
 
 
@@ -99,9 +99,7 @@ def _of_steps(answer: Explanation, total: CauseTotal) -> str:
 
 
 def _suspicion(answer: Explanation, total: CauseTotal) -> str:
-    """What experiments refute of a term without a known cause, and what is suspected there, as
-    clauses.
-    """
+    """Refuted causes of a term without a known cause, and the suspected one, as clauses."""
     suspect = next(
         (term for term in total.terms if term.label == answer.where and term.reason), None
     )
@@ -112,7 +110,7 @@ def _suspicion(answer: Explanation, total: CauseTotal) -> str:
 
 
 def advice(answer: Explanation) -> str:
-    """What to do, and what it gains, in a sentence; empty without a remedy."""
+    """The remedy and its gain, in a sentence; empty without a remedy."""
     return "" if answer.remedy is None else remedy(answer.remedy, answer.axis)
 
 
@@ -215,7 +213,7 @@ def _say_refuted(answer: Explanation) -> list[str]:
 
 
 def remedy(remedy: Remedy, axis: Axis) -> str:
-    """What to do, and what it gains."""
+    """The remedy and its gain."""
     at = f"at {axis.name} {remedy.batch}"
     gains = []
     if remedy.term_gain is not None:

@@ -1,5 +1,5 @@
-"""Answers and experiments as text for a terminal: what was found and what to do, and what each
-experiment showed.
+"""Answers and experiments as text for a terminal: findings, remedies, and the result of each
+experiment.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def render_answers(
 
 
 def how_to_test(recording: Recording, diagnosis: Diagnosis) -> tuple[str, str | None] | None:
-    """How to test what is untested, or why that cannot be: a sentence, and a command that it
+    """How to test the untested causes, or why nobody can: a sentence, and a command that it
     announces.
 
     None if nothing is left to test, or if all is decided that the time for experiments was enough
@@ -178,7 +178,7 @@ def notes(evidence: TermEvidence) -> list[str]:
 
 
 def factor_text(outcome: Outcome) -> str:
-    """What a factor changes, as a clause."""
+    """The change that a factor makes, as a clause."""
     return outcome.facts.what if outcome.facts is not None else str(outcome.factor)
 
 
@@ -232,7 +232,7 @@ def time_heading(outcome: Outcome, axis: Axis) -> str:
 
 
 def factor_cells(outcome: Outcome) -> tuple[str, str]:
-    """The share that a change removes, with its interval, and what it does to the time."""
+    """The share that a change removes, with its interval, and its effect on the time."""
     taken, gain, removes = outcome.taken, outcome.gain, ""
     if taken is not None:
         bounded = math.isfinite(taken.low) and math.isfinite(taken.high)

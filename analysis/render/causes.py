@@ -64,7 +64,7 @@ def render_causes(explanation: Explanation, everything: bool = False) -> Rendera
 
 
 def verdict_of(total: CauseTotal) -> str:
-    """What experiments say of a cause; what is not significant is none."""
+    """The verdict of experiments on a cause; an insignificant term has none."""
     if total.cause == NOT_SIGNIFICANT:
         return "no cause"
     return "" if total.cause == UNEXPLAINED else total.verdict

@@ -227,7 +227,7 @@ def _interval(change: Change | None) -> str:
 
 
 def _not_recorded(comparison: Comparison) -> str:
-    """What is missing where steps were profiled, and no work of them was recorded."""
+    """The missing data where steps were profiled, and no work of them was recorded."""
     unseen = comparison.unseen
     on_gpu = any(s.hardware.kind != "cpu" for s in comparison.sides if s.name in unseen)
     if not on_gpu:
@@ -289,7 +289,7 @@ class ComparedRecording:
 
 @dataclass(frozen=True)
 class RoofRatio:
-    """A roof over that of the first recording."""
+    """A roof over the roof of the first recording."""
 
     ratio: float  # the ratio
     kind: str  # ceiling if both were measured, else peak

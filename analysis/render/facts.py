@@ -1,4 +1,4 @@
-"""What was recorded, where and how, in a line."""
+"""The recording in a line: step, machine and settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def clock_line(meta: Mapping[str, Any]) -> str | None:
 
 
 def recording_line(recording: Recording) -> str:
-    """What was recorded, where and how; unknown facts are omitted."""
+    """The step, the machine and the settings; unknown facts are omitted."""
     meta = recording.meta
     device, protocol = meta.get("device") or {}, meta.get("protocol") or {}
     precision = meta.get("precision") or "fp32"

@@ -1,4 +1,4 @@
-"""The first screen of the report: the verdict in a sentence, three tiles, and what was found.
+"""The first screen of the report: the verdict in a sentence, three tiles, and the findings.
 
 The script draws two charts between them: the curve as its difference from the cost line, and the
 experiment behind the first answer.
@@ -23,7 +23,7 @@ _WIDE = 200  # cells, in which all facts have room
 
 @dataclass(frozen=True)
 class Tile:
-    """One answer: its name, the answer large, and what it rests on."""
+    """One answer: its name, the answer large, and its evidence."""
 
     name: str
     answer: str
@@ -60,15 +60,15 @@ def first_screen(page: Page) -> FirstScreen:
         verdict=page.verdict(),
         tiles=tuple(_tiles(page)),
         line_ms=None if line is None else (line.fixed_ms, line.each_ms),
-        found=tuple(map(_line, page.found[:MOST_FOUND])),
-        slow=tuple(found.at for found in page.found if found.is_slow_size),
+        found=tuple(map(_line, page.entries[:MOST_FOUND])),
+        slow=tuple(entry.at for entry in page.entries if entry.is_slow_size),
     )
 
 
-def _line(found: Found) -> FoundLine:
-    shares = [f"{share} at {size}" for size, share in found.worth]
+def _line(entry: Found) -> FoundLine:
+    shares = [f"{share} at {size}" for size, share in entry.worth]
     worth = f"of a step {', '.join(shares)}" if shares else ""
-    return FoundLine(found.what, worth, found.sure)
+    return FoundLine(entry.what, worth, entry.sure)
 
 
 def _tiles(page: Page) -> Iterator[Tile]:
@@ -83,7 +83,7 @@ def _tiles(page: Page) -> Iterator[Tile]:
         off = f"; times are up to {line.off:.0%} off" if line.off > 0.05 else ""
         cost = f"{number(line.fixed_ms, 3)} ms + {number(line.each_ms, 3)} ms × {axis}"
         yield Tile("Cost of a step", cost, f"fixed: {' and '.join(shares)}{off}")
-    saving = next((found for found in page.found if found.saving is not None), None)
+    saving = next((entry for entry in page.entries if entry.saving is not None), None)
     if saving is not None:
         at, share = saving.worth[0]
         proven = saving.sure == CONFIRMED
@@ -100,9 +100,9 @@ def first_screen_html(screen: FirstScreen, index: int) -> str:
         for tile in screen.tiles
     )
     rows = "".join(
-        f'<li><span class="badge is-{html_text(found.sure.split()[0])}">{_text(found.sure)}</span> '
-        f"<b>{_text(found.what)}</b>{_text(found.worth and f': {found.worth}')}</li>"
-        for found in screen.found
+        f'<li><span class="badge is-{html_text(entry.sure.split()[0])}">{_text(entry.sure)}</span> '
+        f"<b>{_text(entry.what)}</b>{_text(entry.worth and f': {entry.worth}')}</li>"
+        for entry in screen.found
     )
     listed = f'<ol class="found card">{rows}</ol>' if rows else ""
     return (

@@ -1,4 +1,6 @@
-"""What a diagnosis found, as a numbered list: each with its worth in a step, and how sure it is."""
+"""The findings of a diagnosis as a numbered list, each with its worth in a step and how
+sure it is.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +74,8 @@ class Found:
 
 
 def find_all(diagnosis: Diagnosis, advice: Advice | None = None) -> tuple[Found, ...]:
-    """What was found, in the order of the answer: slow steps, what is proven to save, slow sizes,
-    the fixed cost, changes that may save, and what the profiled steps suggest.
+    """The findings in the order of the answer: slow steps, proven savings, slow sizes, the fixed
+    cost, changes that may save, and what the profiled steps suggest.
     """
     remedies = diagnosis.remedies
     said = {member for saving in remedies.helping for member in saving.members}
@@ -86,7 +88,7 @@ def find_all(diagnosis: Diagnosis, advice: Advice | None = None) -> tuple[Found,
     listed = [
         *_describe_slow_steps(diagnosis),
         *(_describe_saving(saving, diagnosis) for saving in remedies.helping),
-        *(found for _, found in sorted(slow_sizes, key=_weight, reverse=True)),
+        *(entry for _, entry in sorted(slow_sizes, key=_weight, reverse=True)),
         *_describe_fixed_cost(diagnosis),
     ]
     rest = [saving for saving in remedies.tried if not said.issuperset(saving.members)]
@@ -97,7 +99,7 @@ def find_all(diagnosis: Diagnosis, advice: Advice | None = None) -> tuple[Found,
     return tuple(listed)
 
 
-def percent(share: float) -> str:
+def say_share(share: float) -> str:
     """A share of a step: of small ones with a digit behind the point."""
     return f"{100 * share:.0f} %" if abs(share) >= 0.0995 else f"{100 * share:.1f} %"
 
@@ -106,18 +108,18 @@ def _weight(item: tuple[float, Found]) -> tuple[int, float]:
     """A sure cause, confirmed or counted from shapes, comes first from 2 % of a step on. A finding
     of unknown size or cause comes last.
     """
-    share, found = item
-    lead = found.answers[0] if found.answers else None
-    unknown = found.sure == NOISY or (lead is not None and lead.cause is None)
-    sure = found.sure == CONFIRMED or _is_counted(found)
+    share, entry = item
+    lead = entry.answers[0] if entry.answers else None
+    unknown = entry.sure == NOISY or (lead is not None and lead.cause is None)
+    sure = entry.sure == CONFIRMED or _is_counted(entry)
     return (sure and share >= MATERIAL) - unknown, share
 
 
-def _is_counted(found: Found) -> bool:
+def _is_counted(entry: Found) -> bool:
     """Whether the cause is more work, which the shapes of operators tell without a test."""
-    if found.certain is not None:
-        return found.certain.from_shapes is not None
-    return bool(found.answers) and found.answers[0].verdict == Verdict.FROM_SHAPES
+    if entry.certain is not None:
+        return entry.certain.from_shapes is not None
+    return bool(entry.answers) and entry.answers[0].verdict == Verdict.FROM_SHAPES
 
 
 def _list_suggestions(advice: Advice) -> Iterator[Found]:
@@ -126,7 +128,7 @@ def _list_suggestions(advice: Advice) -> Iterator[Found]:
         most = advised.suggestion.at_most_ms / advice.step.time_ms
         if most >= MATERIAL:
             size = UNKNOWN if advice.breakdown.batch is None else advice.breakdown.batch
-            worth = ((size, f"at most {percent(most)}"),)
+            worth = ((size, f"at most {say_share(most)}"),)
             yield Found(what=advised.do, worth=worth, sure=SUGGESTED, advised=advised)
 
 
@@ -138,7 +140,7 @@ def _describe_slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:
     waits = ": waits for input" if slow.waits_for_input else f": more {common}" if common else ""
     yield Found(
         what=f"{slow.often}, {ratio} times as long{waits}",
-        worth=((slow.batch or UNKNOWN, percent(slow.share)),),
+        worth=((slow.batch or UNKNOWN, say_share(slow.share)),),
         sure=MEASURED,
         at=slow.batch,
         slow=slow,
@@ -154,21 +156,21 @@ def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
         is_more_work = part.from_shapes is not None
         why = "more work than in proportion" if is_more_work else "slower than smaller sizes"
         line = f", {part.line}" if part.line else ""
-        found = Found(
+        entry = Found(
             what=f"{part.label} at {part.batch}: {why}{line}",
             where=f"{part.label}{line}",
             why=why,
-            worth=((part.batch, percent(part.step_share)),),
+            worth=((part.batch, say_share(part.step_share)),),
             sure=MEASURED,
             at=part.batch,
             certain=part,
             is_slow_size=True,
         )
-        yield part.step_share, found
+        yield part.step_share, entry
 
 
 def _slow_sizes(diagnosis: Diagnosis) -> list[tuple[float, Found]]:
-    """The anomalies, those of one cause in one place together, with their share of a step."""
+    """The anomalies with their share of a step; one finding for one cause in one place."""
     places: dict[tuple[str | None, str | None], list[Explanation]] = {}
     for explanation in diagnosis.explanations:
         places.setdefault((explanation.where, explanation.cause), []).append(explanation)
@@ -178,9 +180,9 @@ def _slow_sizes(diagnosis: Diagnosis) -> list[tuple[float, Found]]:
             listed += [_slow_size((explanation,), diagnosis) for explanation in together]
         else:
             listed.append(_slow_size(together, diagnosis))
-    named = {found.at for _, found in listed if found.answers}
+    named = {entry.at for _, entry in listed if entry.answers}
     # A deviation of the whole step says nothing more of a size whose place is named.
-    return [(share, found) for share, found in listed if found.answers or found.at not in named]
+    return [(share, entry) for share, entry in listed if entry.answers or entry.at not in named]
 
 
 def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[float, Found]:
@@ -191,13 +193,13 @@ def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[f
     curve = diagnosis.curve
     lead, *others = sorted(together, key=lambda one: one.value.value >= 0)
     size, amount_ms = _where_slow(lead, diagnosis)
-    share = abs(amount_ms) / curve.at(size).time_ms.value
+    share = abs(amount_ms) / curve.times_ms[size]
     if share < curve.least and _sure(lead) in (MEASURED, UNTESTED):
         return _describe_deviation(lead.functional, lead.value.value, diagnosis)
-    worth = [(size, percent(share))]
+    worth = [(size, say_share(share))]
     if (at_largest := _gain_at_largest(lead, diagnosis)) is not None:
-        worth.append((curve.conditions[-1], percent(at_largest)))
-    found = Found(
+        worth.append((curve.conditions[-1], say_share(at_largest)))
+    entry = Found(
         what=_what(lead, size, diagnosis),
         where=lead.where,
         why=lead.cause,
@@ -207,7 +209,7 @@ def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[f
         answers=(lead, *others),
         is_slow_size=True,
     )
-    return share, found
+    return share, entry
 
 
 def _where_slow(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, float]:
@@ -293,7 +295,7 @@ def _gain_at_largest(answer: Explanation, diagnosis: Diagnosis) -> float | None:
     time_ms = _time_of(remedy.where, largest, answer, diagnosis.terms)
     if remedy.term_gain is None or time_ms is None:
         return None
-    return remedy.term_gain.value * time_ms / diagnosis.curve.at(largest).time_ms.value
+    return remedy.term_gain.value * time_ms / diagnosis.curve.times_ms[largest]
 
 
 def _time_of(label: str, size: Condition, answer: Explanation, terms: Terms | None) -> float | None:
@@ -316,7 +318,7 @@ def _without_answer(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
             share,
             Found(
                 what=f"{difference.at} to {difference.to}: {number(after - before, 3)} ms{label}",
-                worth=((difference.to, percent(share)),),
+                worth=((difference.to, say_share(share)),),
                 sure=ONCE,
             ),
         )
@@ -330,10 +332,10 @@ def _describe_deviation(
     """A deviation of the whole step, and its share of the step at its size."""
     curve, axis = diagnosis.curve, diagnosis.axis
     place = locate_anomaly(functional, value)
-    share = abs(value * place.scale) / curve.at(place.size).time_ms.value
+    share = abs(value * place.scale) / curve.times_ms[place.size]
     return share, Found(
         what=deviation(functional, value, curve, axis).removeprefix(f"{axis.name} "),
-        worth=((place.size, percent(share)),),
+        worth=((place.size, say_share(share)),),
         sure=MEASURED,
         at=place.size,
         is_slow_size=True,
@@ -343,17 +345,17 @@ def _describe_deviation(
 def _find_padding(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     """The size that takes longest beside a larger one that takes less time."""
     probes = {} if diagnosis.recording is None else times_of_probes(diagnosis.recording.meta)
-    if not (found := find_overtaken(diagnosis.curve, probes)):
+    if not (entry := find_overtaken(diagnosis.curve, probes)):
         return
-    most = max(found, key=lambda one: one.small.time_ms.value / one.time_ms)
+    most = max(entry, key=lambda one: one.small.time_ms.value / one.time_ms)
     size = most.small.condition
-    others = f" ({len(found) - 1} more likewise)" if len(found) > 1 else ""
+    others = f" ({len(entry) - 1} more likewise)" if len(entry) > 1 else ""
     share = 1 - most.time_ms / most.small.time_ms.value
     yield (
         share,
         Found(
             what=f"{size} takes longer than {most.size}: pad to it{others}",
-            worth=((size, percent(share)),),
+            worth=((size, say_share(share)),),
             sure=MEASURED,
             at=size,
             is_slow_size=True,
@@ -374,14 +376,14 @@ def _describe_fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
     sizes = dict.fromkeys([answer.functional.at, curve.conditions[-1]])
     yield Found(
         what=f"{where}{cause}, {number(amount_ms, 3)} ms of every step",
-        worth=tuple((at, percent(amount_ms / curve.at(at).time_ms.value)) for at in sizes),
+        worth=tuple((at, say_share(amount_ms / curve.times_ms[at])) for at in sizes),
         sure=_sure(answer),
         answers=(answer,),
     )
 
 
 def _describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
-    """A change of complete steps, and what it saves: where it saves most, and at the largest."""
+    """A change of complete steps, and its saving at the best size and at the largest."""
     do = instruction(saving)
     gains = dict(saving.gains)
     at = saving.largest[0] if saving.largest else max(gains, key=lambda at: gains[at].value)
@@ -395,4 +397,4 @@ def say_saved(gain: Estimate) -> str:
     """A share saved; unknown where its interval spans everything."""
     if math.isfinite(gain.low) and not is_stable(gain):
         return UNKNOWN_SAVING
-    return percent(gain.value)
+    return say_share(gain.value)

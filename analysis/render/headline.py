@@ -1,5 +1,5 @@
-"""What a recording shows, in a sentence or two, the confirmed cause first, and whether clocks were
-locked.
+"""The main finding of a recording, in a sentence or two, the confirmed cause first, and whether
+clocks were locked.
 """
 
 from __future__ import annotations
@@ -102,8 +102,7 @@ def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
         share = 0.0
         if of_anomaly is not None:
             share = (
-                abs(of_anomaly.value.value)
-                / diagnosis.curve.at(of_anomaly.functional.last).time_ms.value
+                abs(of_anomaly.value.value) / diagnosis.curve.times_ms[of_anomaly.functional.last]
             )
         yield (
             share,
@@ -116,7 +115,7 @@ def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
 def _share_of_step(diagnosis: Diagnosis, answer: Explanation) -> float:
     functional = answer.functional
     step = functional.at if functional.kind == FIXED_COST else functional.last
-    return abs(_place_confirmed(answer)[1]) / diagnosis.curve.at(step).time_ms.value
+    return abs(_place_confirmed(answer)[1]) / diagnosis.curve.times_ms[step]
 
 
 def _largest_confirmed(diagnosis: Diagnosis) -> Explanation | None:
@@ -138,9 +137,7 @@ def _place_confirmed(answer: Explanation) -> tuple[str, float]:
 
 
 def _say_confirmed(diagnosis: Diagnosis, answer: Explanation, said: Container[str] = ()) -> str:
-    """What is confirmed of an anomaly, which it says first, and what to do: where a sentence does
-    not say yet what that saves of the step.
-    """
+    """The anomaly, its confirmed cause, and what to do unless a sentence says that already."""
     functional, value = answer.functional, answer.value.value
     where, amount = _place_confirmed(answer)
     lead, whole = "", anomaly_name(functional)

@@ -139,8 +139,8 @@ def _done(progress: Progress) -> float:
 
 
 class LiveProgress(LiveView):
-    """Shows what runs and the time left, e.g. where looking at the data would disturb what is
-    timed.
+    """Shows what runs and the time left, e.g. where looking at the data would disturb the
+    timing.
     """
 
     def report(self, progress: Progress) -> None:
@@ -149,7 +149,7 @@ class LiveProgress(LiveView):
 
 
 class LiveCurve(LiveView):
-    """Shows the curve so far, what is being decided and the time left."""
+    """Shows the curve so far, the open decision and the time left."""
 
     def __init__(
         self,

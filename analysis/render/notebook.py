@@ -47,7 +47,7 @@ def _answers(shown: Shown) -> str | None:
 
 
 def _remedies(shown: Shown) -> str | None:
-    """What to do, what it saves and how, and what was tried beside it."""
+    """The remedies, their savings and settings, and the other changes that ran."""
     if not shown.diagnosis.remedies.tried:
         return None
     remedies = remedy_table(shown.diagnosis.remedies, shown.axis)
@@ -86,7 +86,7 @@ def notebook_text(shown: Shown) -> str:
 
 
 def explanation_text(explanation: Explanation) -> str:
-    """What was found and what to do, in one to three sentences."""
+    """The finding and the remedy, in one to three sentences."""
     if explanation.evidence is None:
         return verdict_sentence(explanation)
     return answer_words.sentence(explanation)
@@ -98,7 +98,7 @@ def _answer(answer: Explanation) -> str:
 
 
 def _evidence(evidence: TermEvidence, unit: str, axis: Axis) -> str:
-    """The experiments on one term: what it does alone, and a row per change."""
+    """The experiments on one term: its behaviour alone, and a row per change."""
     sentence = _paragraph(reproduction_sentence(evidence, unit))
     if evidence.shape is not None:
         sentence += _paragraph(shape_sentence(evidence.shape))

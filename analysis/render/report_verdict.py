@@ -51,7 +51,7 @@ def comparison_html(comparison: ReportComparison | None) -> str:
 
 
 def _remedies(run: ReportRun) -> str:
-    """What to do, what it saves and how; empty if nothing was tried."""
+    """The remedies, their savings and settings; empty if nothing was tried."""
     shown = run["explain"].remedies
     sentence = f"<p>{html_text(with_minus_signs(shown.sentence))}</p>" if shown.sentence else ""
     if not shown.rows:

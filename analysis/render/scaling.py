@@ -52,7 +52,7 @@ def render_series(series: Series, everything: bool = False) -> RenderableType:
 
 
 def scaling_sentence(series: Series) -> str | None:
-    """How much faster the most devices are, and what they lose most to; None if only one device was
+    """The speed-up of the most devices, and their largest loss; None if only one device was
     measured.
     """
     last = series.points[-1]

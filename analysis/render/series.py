@@ -82,7 +82,7 @@ def noise_sentence(series: TimedCurve) -> str:
 
 
 def sentences(series: TimedCurve, axis: Axis) -> list[str]:
-    """What a curve is, in sentences: its slow sizes and edges, the largest first, then its rise."""
+    """A curve in sentences: its slow sizes and edges, the largest first, then its rise."""
     said = sorted(claimed(series.events), key=lambda event: -event.share)
     lines = [_event_sentence(event) for event in said]
     for named in series.shapes:

@@ -84,7 +84,7 @@ class ServerLogDocument:
 def show_server_log(
     recording: Recording, path: object, *, limit_ms: float | None, everything: bool, as_json: bool
 ) -> None:
-    """Print what a log tells, as text or as a document; `path` is the recording or log that the
+    """Print the answer of a log, as text or as a document; `path` is the recording or log that the
     user named.
     """
     log, made = log_document(recording, path, limit_ms)
@@ -118,7 +118,7 @@ def show_server_log(
 def log_document(
     recording: Recording, path: object, limit_ms: float | None = None
 ) -> tuple[LogCurve, ServerLogDocument]:
-    """What a log tells, and its document; CurvescopeError without a decode step."""
+    """The cost curve of a log, and its document; CurvescopeError without a decode step."""
     log = explain_log(recording)
     bends = [_bend(edge, log) for edge in log.edges]
     return log, ServerLogDocument(

@@ -141,7 +141,7 @@ def plan_sizes(
         noise=curve.noise,
         noise_origin=curve.noise_origin,
         run=run,
-        run_ms=None if run is None else curve.curve.at(run).time_ms.value,
+        run_ms=None if run is None else curve.curve.times_ms[run],
         enough=enough,
         limit_ms=limit_ms,
         exact_ms=exact_ms,
@@ -225,7 +225,7 @@ def _lines(document: SizesDocument, axis: Axis, *, uniform: bool) -> list[str]:
 
 
 def _describe_saving(saved: Estimate) -> str:
-    """What a list saves of the time of a step, with its interval."""
+    """The saving of a list in the time of a step, with its interval."""
     interval = f"({saved.low:.1%} to {saved.high:.1%})"
     if saved.low <= 0 <= saved.high:
         return f"takes as long as far as the curve tells {interval}"

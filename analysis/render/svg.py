@@ -149,7 +149,7 @@ def curve_svg(page: Page) -> str:
         said = f"{number(line.fixed_ms, 3)} ms + {number(line.each_ms, 3)} ms × {axis}"
         chart.text(_WIDTH - _RIGHT, _TOP - 10, f"dashed: {said}", "end")
     chart.line(list(zip(sizes, times_ms, strict=True)), _DATA)
-    slow = {found.at for found in page.found if found.is_slow_size}
+    slow = {entry.at for entry in page.entries if entry.is_slow_size}
     for point, size in zip(points, sizes, strict=True):
         time, color = point.time_ms, _SLOW if point.condition in slow else _DATA
         if math.isfinite(time.high) and time.low > 0:

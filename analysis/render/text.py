@@ -40,7 +40,7 @@ _WORK = (
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a curve is of."""
+    """The measured quantity of a curve."""
 
     name: str
     symbol: str  # a function of the batch size

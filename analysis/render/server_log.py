@@ -409,19 +409,17 @@ def _choose_points(points: Sequence[Point], bends: Sequence[LogBend]) -> tuple[P
 
 def _few(log: LogCurve, everything: bool) -> RenderableType:
     """What there is of a log without a curve: the median of each number of requests."""
-    shown = (
-        log.medians if everything else sorted(log.medians, key=lambda median: -median.n)[:_SHOWN]
-    )
+    shown: Sequence[SizeTime] = log.medians
+    if not everything:
+        shown = sorted(shown, key=lambda median: -median.n)[:_SHOWN]
     rows = table("requests", "step ms", _rate_unit(log), "n", first="right")
     for median in sorted(shown, key=lambda median: median.requests):
         rate = number(1e3 * median.requests / median.time_ms)
         rows.add_row(str(median.requests), number(median.time_ms), rate, str(median.n))
     what = "steps" if log.server.get("lines") == "steps" else "lines"
-    return Group(
-        rows,
-        *note_hidden(len(log.medians) - len(shown), "size"),
-        Text(f"Median of n {what}, without an interval: they are too few for one.", "dim"),
-    )
+    hidden = note_hidden(len(log.medians) - len(shown), "size")
+    note = f"Median of n {what}, without an interval: they are too few for one."
+    return Group(rows, *hidden, Text(note, "dim"))
 
 
 def _rate_unit(log: LogCurve) -> str:
@@ -445,26 +443,19 @@ def _commands(log: LogCurve, path: object) -> list[str]:
     sizes = _say_traced(log)
     if not sizes:
         return []
+    running = f"# with {' and with '.join(sizes)} requests running"
+    server, trace = log.server.get("server"), "TRACE.json.gz"
+    if server == "llama.cpp":
+        bench = f"llama-batched-bench -m MODEL -ntg 64 -npl {','.join(sizes)}"
+        commands, trace = [f"curvescope record -o trace -- {bench}"], "trace"
+    elif server == "TensorRT-LLM":
+        settings = "TLLM_PROFILE_START_STOP=100-120 TLLM_TORCH_PROFILE_TRACE=trace.json"
+        commands, trace = [f"{settings} trtllm-serve …   {running}"], "trace.json"
+    else:
+        host = f"http://localhost:{30000 if server == 'SGLang' else 8000}"
+        commands = [
+            f"curl -X POST {host}/start_profile   {running}",
+            f"curl -X POST {host}/stop_profile",
+        ]
     after = f"curvescope compare {path} AFTER.log   # after the change"
-    if log.server.get("server") == "llama.cpp":
-        return [
-            "curvescope record -o trace -- llama-batched-bench -m MODEL -ntg 64 -npl "
-            f"{','.join(sizes)}",
-            "curvescope explain trace",
-            after,
-        ]
-    if log.server.get("server") == "TensorRT-LLM":
-        return [
-            "TLLM_PROFILE_START_STOP=100-120 TLLM_TORCH_PROFILE_TRACE=trace.json trtllm-serve …"
-            f"   # with {' and with '.join(sizes)} requests running",
-            "curvescope explain trace.json",
-            after,
-        ]
-    port = 30000 if log.server.get("server") == "SGLang" else 8000
-    return [
-        f"curl -X POST http://localhost:{port}/start_profile   # with {' and with '.join(sizes)} "
-        "requests running",
-        f"curl -X POST http://localhost:{port}/stop_profile",
-        "curvescope explain TRACE.json.gz",
-        after,
-    ]
+    return [*commands, f"curvescope explain {trace}", after]

@@ -367,7 +367,7 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
     commands.append(
         ("Where the time goes:", f"curvescope breakdown {path} --by {_choose_grouping(advice)}")
     )
-    if replayed(advice):
+    if has_replays(advice):
         commands.append(
             (
                 "Kernels of replayed graphs have no operator; a trace of the capture gives them "
@@ -435,7 +435,7 @@ def _on_program(advice: Advice) -> tuple[str, str] | None:
     return "batch_size is its constant", command + shlex.join(words)
 
 
-def replayed(advice: Advice) -> bool:
+def has_replays(advice: Advice) -> bool:
     """Whether most kernels come from graph launches and have no operator."""
     calls = advice.step.calls
     launches = len(calls) and calls["name"].str.contains("GraphLaunch").any()

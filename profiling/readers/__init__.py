@@ -127,7 +127,7 @@ def describe_import(path: AnyPath) -> ImportDocument:
         rows["kernels"] -= pc.sum(pc.greater(part, 0)).as_py() or 0
     return ImportDocument(
         str(path),
-        str(meta["imported_from"]),
+        str(meta.get("imported_from") or "archive"),
         rows,
         meta["lost"],
         meta.get("missing", {}),

@@ -207,7 +207,7 @@ def _lines(first: str, lines: Sequence[ComparedLine], letters: str) -> Renderabl
             for letter, remark in zip(letters[1:], line.remarks, strict=True)
             if remark
         ]
-        within = _interval(line.changes[0]) if wide else ""
+        within = interval(line.changes[0]) if wide else ""
         rows.add_row(line.label, *times, *map(_speedup, line.changes), within, "; ".join(remarks))
     return rows
 
@@ -219,7 +219,8 @@ def _speedup(change: Change | None) -> Text:
     return Text(f"{number(1 / change.speedup, 3)}x" + ("*" if change.real else ""), style)
 
 
-def _interval(change: Change | None) -> str:
+def interval(change: Change | None) -> str:
+    """The 95 % interval of B/A; empty without a change."""
     if change is None or not math.isfinite(change.high):
         return "" if change is None else "unknown"
     most = f"{number(1 / change.low, 3)}" if change.low > 0 else "unknown"

@@ -10,7 +10,7 @@ from ...base.markdown import write_markdown
 from ...base.numbers import number
 from ..change import Change
 from ..compare import ComparedLine, Comparison
-from .compare import interval, render_check, verdicts
+from .compare import render_check, show_interval, show_ratio, verdicts
 
 WORSE, NOT_WORSE, COULD_NOT_TELL = "worse", "not worse", "could not tell"
 _MOST_ROWS = 5
@@ -82,14 +82,14 @@ def _render_lines(first: str, lines: Sequence[ComparedLine], names: Sequence[str
     for line in lines:
         cells = [line.label, *("" if time is None else number(time) for time in line.times_ms)]
         for change in line.changes:
-            cells += ["" if change is None else _ratio(change), interval(change)]
+            cells += ["" if change is None else _mark_ratio(change), show_interval(change)]
         rows.append(cells)
     return write_markdown(head, rows)
 
 
-def _ratio(change: Change) -> str:
+def _mark_ratio(change: Change) -> str:
     mark = " (significant)" if change.real else ""
-    return f"{number(1 / change.speedup, 3)}{mark}"
+    return f"{show_ratio(change)}{mark}"
 
 
 def _is_real(row: ComparedLine) -> bool:

@@ -15,7 +15,7 @@ from ...base.torch_runtime import import_torch
 from ...profiling.hardware.host import physical_cores
 from ...profiling.hardware.locked_clocks import (
     NOT_ASKED,
-    locked_clocks,
+    lock_clocks,
     may_lock_clocks,
     read_locked_clock_hz,
 )
@@ -245,7 +245,7 @@ def _reason_against(target: Target) -> str | None:
 
 
 def _lock(target: Target) -> AbstractContextManager[object]:
-    return locked_clocks(
+    return lock_clocks(
         target.configuration.device, int(_BELOW * (target.lowest_clock_hz or 0) / 1e6)
     )
 

@@ -23,7 +23,12 @@ from ..profiling.recording.schema import PEAKS
 from ..profiling.recording.store import Recording
 from .decompose.curve import UNKNOWN, Curve, Point, coefficients, cost_curve, known_batch
 from .decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
-from .decompose.repeated_layers import classes_with, find_repeated_layers, group_of
+from .decompose.repeated_layers import (
+    OPERATOR_COLUMNS,
+    classes_with,
+    find_repeated_layers,
+    group_of,
+)
 from .decompose.statistics import Estimate, Floats, normal_estimate
 from .decompose.terms import work_label
 
@@ -200,9 +205,7 @@ def _with_terms(rows: pd.DataFrame, recording: Recording, by_instance: bool) -> 
     classes = recording.meta.get("layer_classes") or {}
     names: dict[str, str] = {}
     if not by_instance:
-        operators = recording.arrow(
-            "operators", ["batch", "layer", "phase", "op", "arguments", "calls"]
-        )
+        operators = recording.arrow("operators", OPERATOR_COLUMNS)
         by_layer = (
             rows.dropna(subset="layer").groupby(["batch", "layer"])["bytes"].sum().unstack("layer")
         )

@@ -5,7 +5,7 @@ and the anomaly with what they claim of its terms.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...profiling.collect.compilations import NONE
@@ -209,7 +209,7 @@ class TermUses:
         return sorted(common, key=lambda name: (-self.time_ms(self.after, name), name))
 
     @property
-    def switched(self) -> bool:
+    def is_switched(self) -> bool:
         """Whether the kernel with the most time at one size does not run at the other; their order
         may change.
         """
@@ -282,3 +282,8 @@ def total(uses: tuple[Use, ...], column: str) -> float | None:
     values = [getattr(use, column) for use in uses]
     counted = [float(value) for value in values if value is not None]
     return sum(counted) if counted else None
+
+
+def sum_ms(uses: Iterable[Use], batch: int) -> float:
+    """Time of the uses at one batch size."""
+    return math.fsum(use.time_ms for use in uses if use.batch == batch)

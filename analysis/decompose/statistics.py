@@ -83,6 +83,20 @@ def medians(values: Floats, axis: int = -1) -> Any:
     return ((below + above) / 2)[..., 0]
 
 
+def median_by_group(values: Floats, group: Ints, groups: int) -> Floats:
+    """Medians of each group, from values without NaN and the number of the group of each; NaN of
+    none. np.median of one group after another gives the same in far more time.
+    """
+    counts = np.bincount(group, minlength=groups)
+    is_filled = counts > 0
+    ordered, first = values[np.lexsort((values, group))], np.cumsum(counts) - counts
+    first, counts = first[is_filled], counts[is_filled]
+    below, above = ordered[first + (counts - 1) // 2], ordered[first + counts // 2]
+    medians = np.full(groups, np.nan)
+    medians[is_filled] = (below + above) / 2
+    return medians
+
+
 def widen(replicates: Floats, value: Any, rounds: int) -> Any:
     """Replicates of the faster half, moved away from its value by √((R+2)/R) for R rounds.
 

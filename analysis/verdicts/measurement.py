@@ -34,6 +34,7 @@ from ..decompose.statistics import (
     effective_rounds,
     estimate,
     fill_gaps,
+    median_by_group,
     pool_variance,
     resample_rounds,
     share_estimate,
@@ -146,7 +147,7 @@ class Side:
         """Time in ms of each round at some sizes, NaN without a run: the median of the runs, or the
         mean where T is the time of all steps.
         """
-        take = _mean_by_visit if statistic == ALL_STEPS else _median_by_visit
+        take = _mean_by_visit if statistic == ALL_STEPS else median_by_group
         is_timed = ~np.isnan(self._duration_ns)
         times_ms = self._duration_ns[is_timed] / 1e6
         return self._at(take(times_ms, self._visit[is_timed], self._visits), batches)
@@ -178,6 +179,23 @@ class Side:
         has_waited = waited_ns > MOST_WAITING * together_ns
         return float(has_waited[np.unique(self._visit)].mean())
 
+    def mean_step_ns(self) -> float:
+        """Mean time of a step, all sizes together and set aside or not."""
+        return self._mean(self._duration_ns)
+
+    def mean_wait_ns(self) -> float:
+        """Mean time that its threads waited for a core, as `mean_step_ns`; 0 where unknown."""
+        if "run_queue_wait_ns" not in self.rows:
+            return 0.0
+        return self._mean(np.nan_to_num(_numbers(self.rows["run_queue_wait_ns"])))
+
+    def _mean(self, values: Floats) -> float:
+        """The mean of the sizes' own means: each size counts once."""
+        is_timed = ~np.isnan(values)
+        steps = np.bincount(self._size[is_timed])
+        sums = np.bincount(self._size[is_timed], values[is_timed])
+        return float((sums[steps > 0] / steps[steps > 0]).mean()) if steps.any() else 0.0
+
     @property
     def _visits(self) -> int:
         return len(self.rounds) * len(self.batches)
@@ -202,18 +220,6 @@ def _mean_by_visit(values: Floats, visit: Ints, visits: int) -> Floats:
     means = np.full(visits, np.nan)
     np.divide(sums, counts, out=means, where=counts > 0)
     return means
-
-
-def _median_by_visit(values: Floats, visit: Ints, visits: int) -> Floats:
-    """Medians of each visit; NaN of none."""
-    counts = np.bincount(visit, minlength=visits)
-    ran = counts > 0
-    ordered, first = values[np.lexsort((values, visit))], np.cumsum(counts) - counts
-    first, counts = first[ran], counts[ran]
-    below, above = ordered[first + (counts - 1) // 2], ordered[first + counts // 2]
-    medians = np.full(visits, np.nan)
-    medians[ran] = (below + above) / 2
-    return medians
 
 
 def _statistic_of(experiment: Experiment, sides: Sequence[Side]) -> str:
@@ -438,12 +444,20 @@ class _Comparison:
 
 
 _MANY_WAIT = 1 / 3  # of the unmodified visits
+_LEAST_AVOIDED = 0.5  # waits, of the time saved: threads that spin wait as long beside each
 
 
 def _saves_waits(unmodified: Side, changed: Side) -> bool:
-    """Whether a factor may save only the waits for a core of a machine with other work."""
-    waits, waits_left = (side.share_of_waiting_visits() for side in (unmodified, changed))
-    return waits >= _MANY_WAIT and waits_left < waits / 2
+    """Whether a factor may save only the waits for a core of a machine with other work.
+
+    The waits that it avoids are then at least half of the time that it saves.
+    """
+    time_ns, changed_time_ns = unmodified.mean_step_ns(), changed.mean_step_ns()
+    waits_ns, changed_waits_ns = unmodified.mean_wait_ns(), changed.mean_wait_ns()
+    saved_ns = time_ns - changed_time_ns
+    avoided_ns = waits_ns - changed_waits_ns
+    many_wait = unmodified.share_of_waiting_visits() >= _MANY_WAIT
+    return many_wait and avoided_ns > 0 and avoided_ns >= _LEAST_AVOIDED * saved_ns
 
 
 def _starts(rows: pd.DataFrame, rounds: Sequence[int]) -> Ints:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.causes.context import Recorded
-from curvescope.analysis.decompose.averaged_steps import Samples, pick_averaged, mean_parts
+from curvescope.analysis.decompose.averaged_steps import Samples, mean_parts, pick_averaged
 from curvescope.analysis.decompose.functionals import Functional
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.decompose.terms import OVERHEAD, Key, terms_of

@@ -223,7 +223,7 @@ class TermUses:
 
 @dataclass(frozen=True, kw_only=True)
 class Case(TermUses):
-    """One term of one functional, with what was recorded of it."""
+    """One term of one functional, with its records."""
 
     share: Share
     facts: Mapping[int, BatchFacts]  # of each batch size of the functional
@@ -245,7 +245,7 @@ class Case(TermUses):
 
 @dataclass(frozen=True)
 class WeighedTerm:
-    """One term of an anomaly with what every cause claims of it."""
+    """One term of an anomaly with the claims of every cause on it."""
 
     case: Case
     claims: Mapping[str, Claim]  # by cause; experiments do not change them
@@ -263,7 +263,7 @@ class Anomaly:
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """What was recorded of each term."""
+        """The records of each term."""
         return tuple(term.case for term in self.terms)
 
     @property

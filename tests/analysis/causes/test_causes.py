@@ -11,7 +11,7 @@ import pytest
 
 from curvescope.analysis.causes import CAUSES, UNEXPLAINED
 from curvescope.analysis.causes.catalogue import ONLY_CONFIRMED
-from curvescope.analysis.causes.context import _host_calls
+from curvescope.analysis.causes.context import CallsOfHost
 from curvescope.analysis.causes.fixed import two_groups
 from curvescope.analysis.causes.kernel_choice import graph_batches
 from curvescope.analysis.causes.memory import cache_capacity
@@ -145,10 +145,9 @@ CALLS = {
 def test_calls_that_allocate_are_known_with_those_of_growing_segments_and_of_pools(call, kind):
     steps = pd.DataFrame({"start_ns": [0], "duration_ns": [10**6]})
     calls = pd.DataFrame({"name": [call], "start_ns": [10], "duration_ns": [2000]})
-    found = {
-        one: counted.time_ms for one, counted in _host_calls(steps, calls).items() if counted.calls
-    }
-    assert found == ({kind: 0.002} if kind else {})
+    counted = CallsOfHost(calls).count_inside(steps).items()
+    times = {wanted: of_kind.time_ms for wanted, of_kind in counted if of_kind.calls}
+    assert times == ({kind: 0.002} if kind else {})
 
 
 @pytest.mark.parametrize("first", [1, 5])
@@ -334,7 +333,7 @@ def test_a_switch_is_a_kernel_that_runs_on_one_side_only(times_ms, switched):
         for b, of in times_ms.items()
         for name, ms in of.items()
     ]
-    assert replace(case, uses=tuple(uses), before=8, after=16).switched == switched
+    assert replace(case, uses=tuple(uses), before=8, after=16).is_switched == switched
 
 
 def test_a_layer_that_only_copies_has_no_operand_that_it_copies_before_it():

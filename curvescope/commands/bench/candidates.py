@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, sweeps: Sequence[Sweep]) -> int:
 
 def _measure_candidates(args: argparse.Namespace, sweep: Sweep, folder: Path) -> CandidatesSweep:
     from ...analysis.candidates import CandidatesSweep, products_of
-    from ...analysis.compare import decided
+    from ...analysis.compare import is_decided
     from ...analysis.render.live import LiveProgress
     from ...base.torch_runtime import pick_device
     from ...experiments.candidates import (
@@ -104,7 +104,7 @@ def _measure_candidates(args: argparse.Namespace, sweep: Sweep, folder: Path) ->
             timed,
             protocol,
             folder,
-            decided=lambda rows, rounds: decided(rows, names, until, rounds),
+            decided=lambda rows, rounds: is_decided(rows, names, until, rounds),
             report=view.report,
         )
     hows = {candidate.name: candidate.how for candidate in timed}

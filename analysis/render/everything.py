@@ -48,7 +48,7 @@ def _advise_size(shown: Shown) -> Block | None:
     diagnosis = shown.diagnosis
     if shown.is_modelled or diagnosis.curve.unit != STEP:
         return None
-    advice = remedies.size_advice(diagnosis.curve, shown.axis, shown.recording.meta)
+    advice = remedies.size_advice(diagnosis)
     goes = largest_sentence(diagnosis, diagnosis.recorded.layer_classes)
     return Block.lines(filter(None, (advice, goes)))
 

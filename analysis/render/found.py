@@ -39,7 +39,10 @@ SURE = {
     ONCE: "Each size was measured once, so its spread is unknown.",
     UNTESTED: "The difference is measured; the cause fits the recording. No experiment tested it.",
     SUGGESTED: "The profiled steps show where the time goes. No experiment tried the change.",
-    NOT_PROVEN: "An experiment tried it. Its interval does not tell an effect from none.",
+    NOT_PROVEN: (
+        "An experiment tried it. It does not tell a saving from none, or from waits of a busy "
+        "machine."
+    ),
     REFUTED: "An experiment took the cause away, and the time stayed.",
     NOISY: "The spread of the times hides whether it is there.",
 }
@@ -85,14 +88,14 @@ def find_all(diagnosis: Diagnosis, advice: Advice | None = None) -> tuple[Found,
     slow_sizes.sort(key=_weight, reverse=True)
     listed = [
         *_describe_slow_steps(diagnosis),
-        *(_describe_saving(saving, diagnosis) for saving in remedies.helping),
+        *(describe_saving(saving, diagnosis) for saving in remedies.helping),
         *(entry for _, entry in slow_sizes),
         *_describe_fixed_cost(diagnosis),
     ]
     said = {member for saving in remedies.helping for member in saving.members}
     for saving in remedies.tried:
         if not said.issuperset(saving.members) and promise(saving) >= MATERIAL:
-            listed.append(_describe_saving(saving, diagnosis))
+            listed.append(describe_saving(saving, diagnosis))
     if advice is not None:
         listed += _list_suggestions(advice)
     return tuple(listed)
@@ -353,8 +356,7 @@ def _describe_deviation(
 
 def _find_padding(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     """The size that takes longest beside a larger one that takes less time."""
-    meta = {} if diagnosis.recording is None else diagnosis.recording.meta
-    overtaken = worst_overtaken(diagnosis.curve, meta)
+    overtaken = worst_overtaken(diagnosis.curve, diagnosis.probe_times)
     if overtaken is None:
         return
     most, more = overtaken
@@ -391,18 +393,23 @@ def _describe_fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
     )
 
 
-def _describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
-    """A change of complete steps, and its saving at the best size and at the largest."""
+def describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
+    """A change of complete steps, and its saving at the best size and at the largest.
+
+    What only avoids the waits beside other work is not proven to save anything on a quiet machine.
+    """
     gains = dict(saving.gains)
     best = saving.largest[0] if saving.largest else max(gains, key=lambda at: gains[at].value)
     worth = {}
     for size in (best, diagnosis.curve.conditions[-1]):
         if size in gains:
             worth[size] = say_saved(gains[size])
+    is_confirmed = saving.verdict == Verdict.CONFIRMED and not saving.beside_work
+    only = ", while other work runs" if saving.beside_work else ""
     return Found(
-        what=instruction(saving),
+        what=f"{instruction(saving)}{only}",
         worth=tuple(worth.items()),
-        sure=CONFIRMED if saving.verdict == Verdict.CONFIRMED else NOT_PROVEN,
+        sure=CONFIRMED if is_confirmed else NOT_PROVEN,
         saving=saving,
     )
 

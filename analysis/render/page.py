@@ -189,6 +189,8 @@ class Page:
         if best:
             at, share = best[0].worth[0]
             said.append(f"{begin_sentence(best[0].what)}: {share} saved at {at}.")
+        elif diagnosis.remedies.beside_work:
+            said.append("No change is proven to save time on a quiet machine.")
         elif diagnosis.remedies.tried:
             said.append("No change is proven to save time.")
         return said

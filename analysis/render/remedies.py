@@ -5,7 +5,7 @@ nothing helps.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,11 @@ from rich.text import Text
 from ...base.counted import counted
 from ...base.numbers import number, percent
 from ...profiling.recording.axis import BATCH, Axis
-from ...profiling.recording.probes import times_of_probes
 from ..decompose.curve import Curve
 from ..decompose.overtaken import Overtaken, find_overtaken
 from ..decompose.statistics import MATERIAL, Estimate
 from ..diagnosis.remedies import Remedies, cause_of, throughput_of
+from ..diagnosis.result import Diagnosis
 from ..verdicts.savings import Saving
 from ..verdicts.words import Verdict
 from .deviations import is_known
@@ -214,28 +214,37 @@ def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
     return f"{sentence}."
 
 
-def size_advice(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:
+def size_advice(diagnosis: Diagnosis) -> str | None:
     """The batch size as advice, and sizes of any axis that a larger one overtakes; None without
     either.
     """
-    sentences = [batch_sentence(curve, axis, meta), padding_sentence(curve, axis, meta)]
+    curve, axis = diagnosis.curve, diagnosis.axis
+    meta = {} if diagnosis.recording is None else diagnosis.recording.meta
+    sentences = [
+        batch_sentence(curve, axis, meta),
+        padding_sentence(curve, axis, diagnosis.probe_times),
+    ]
     return join_texts(sentences, " ") or None
 
 
-def worst_overtaken(curve: Curve, meta: Mapping[str, Any]) -> tuple[Overtaken, int] | None:
+def worst_overtaken(
+    curve: Curve, probes: Mapping[int, Sequence[float]]
+) -> tuple[Overtaken, int] | None:
     """The size that takes longest beside a larger one that takes less time, and the number of
     further such sizes; None without one.
+
+    `probes` has the times of steps of further sizes, ms.
     """
-    overtaken = find_overtaken(curve, times_of_probes(meta))
+    overtaken = find_overtaken(curve, probes)
     if not overtaken:
         return None
     worst = max(overtaken, key=lambda pair: pair.small.time_ms.value / pair.time_ms)
     return worst, len(overtaken) - 1
 
 
-def padding_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:
+def padding_sentence(curve: Curve, axis: Axis, probes: Mapping[int, Sequence[float]]) -> str | None:
     """The size that takes longest beside a larger one that takes less time; None without one."""
-    overtaken = worst_overtaken(curve, meta)
+    overtaken = worst_overtaken(curve, probes)
     if overtaken is None:
         return None
     most, more = overtaken

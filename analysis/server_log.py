@@ -501,21 +501,21 @@ def _prompt_costs(steps: pd.DataFrame, curve: Curve | None) -> list[PromptCost]:
         if mode == MIXED:
             assert curve is not None
             decode_ms = [point.time_ms.value for point in curve.points]
-            times_ms = times_ms - np.interp(
-                rows["batch"].to_numpy(np.float64), curve.conditions, decode_ms
-            )
-            tokens = np.maximum(tokens - rows["batch"].to_numpy(np.float64), 1.0)
-        rates = np.array(
-            [
-                1e3 * times_ms[block].sum() / tokens[block].sum()
-                for block in np.array_split(np.arange(len(rows)), BLOCKS)
-            ]
-        )
-        value = block_estimate(
-            float(rates.mean()), mean_error(rates), BLOCKS - 1, float(np.abs(rates).max())
-        )
+            requests = rows["batch"].to_numpy(np.float64)
+            times_ms = times_ms - np.interp(requests, curve.conditions, decode_ms)
+            tokens = np.maximum(tokens - requests, 1.0)
+        rates = []
+        for block in np.array_split(np.arange(len(rows)), BLOCKS):
+            rates.append(1e3 * times_ms[block].sum() / tokens[block].sum())
+        value = _estimate_blocks(np.array(rates))
         costs.append(PromptCost(mode, len(rows), float(np.median(tokens)), value))
     return costs
+
+
+def _estimate_blocks(rates: Floats) -> Estimate:
+    """The mean of the rates of blocks with its interval."""
+    most = float(np.abs(rates).max())
+    return block_estimate(float(rates.mean()), mean_error(rates), BLOCKS - 1, most)
 
 
 def best_batch(curve: Curve, limit_ms: float | None = None) -> int | None:

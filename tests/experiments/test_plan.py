@@ -415,6 +415,7 @@ def test_a_long_screen_tries_some_factors_now_and_the_others_last(record):
     assert between
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("of_others", ["aten::mm", "aten::threshold"])
 def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the_same_operators(
     record, of_others
@@ -453,6 +454,7 @@ def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the
     )
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("best_holds", [True, False])
 def test_a_factor_that_takes_much_less_away_than_the_best_one_comes_only_if_that_one_fails(
     record, best_holds

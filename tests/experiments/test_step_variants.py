@@ -537,6 +537,7 @@ def own_steps(tmp_path, monkeypatch):
     return sweep_of(tmp_path / "r", Configuration.of_step("own_steps.py:make_step", "cpu"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
 def test_steps_that_keep_their_memory_take_no_page_faults(own_steps):
     wanted = experiment("kept_memory", "channels_last", rounds=(2, 2))

@@ -112,6 +112,7 @@ def test_convolutions_are_exact_in_all_directions(build, conv):
         np.testing.assert_array_equal(result.array, expected, err_msg=launch.kernel)
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize(
     ("planted", "replacement"),
     [

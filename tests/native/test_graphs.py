@@ -60,6 +60,7 @@ replay(2, 21, 22)
     assert recording.complete
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     ("before", "node"),
     [

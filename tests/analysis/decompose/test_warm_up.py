@@ -12,6 +12,8 @@ from curvescope.analysis.diagnosis.read import read
 from curvescope.analysis.side import prepare_side
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
+from ...tables import ask_each
+
 STEPS, STEP_MS, KERNEL_MS, SLOW_MS = 10, 10.0, 6.0, 40.0
 MS = 1_000_000
 
@@ -118,7 +120,7 @@ def test_a_step_whose_threads_waited_for_a_core_is_set_aside(tmp_path):
     assert numbers_used(recording) == [0, 1, 2, 3, *range(5, STEPS)]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("times", "far"),
     [
         ([30.0, 10.0, 10.1, 9.9], True),

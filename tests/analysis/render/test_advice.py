@@ -4,8 +4,6 @@ experiments would take.
 
 from types import SimpleNamespace
 
-import pytest
-
 from curvescope.analysis.decompose.overtaken import find_overtaken
 from curvescope.analysis.decompose.statistics import MATERIAL, Estimate
 from curvescope.analysis.diagnosis.explain import explain
@@ -18,6 +16,7 @@ from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.probes import times_of_probes
 from curvescope.profiling.recording.store import STEP, open_recording
 
+from ...tables import ask_each
 from ..diagnosis.test_found_late import FOUND_LATE
 
 
@@ -34,7 +33,7 @@ def curve_of(times_ms):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("times_ms", "said"),
     [
         (
@@ -166,7 +165,7 @@ def test_the_rest_of_the_experiments_has_its_time_and_what_it_is_about():
     assert lead.endswith("and may decide what 2 changes save:")
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("meta", "said"),
     [
         (

@@ -51,6 +51,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # frameworks warn of each ot
 SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
 
 
+@pytest.mark.first_rows(6)
 @pytest.mark.parametrize("name", names())
 def test_a_description_is_that_of_the_torch_network(name):
     """After a change of a network `description.write` renews the file."""
@@ -211,7 +212,7 @@ def test_jax_drops_shares_of_an_attention():
     assert difference(first, run(state, trains=False)[0]) > 1e-3
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("mode", "precision", "heads"),
     [("training", "fp32", True), ("forward+backward", "bf16", False), ("forward", "fp32", True)],
 )

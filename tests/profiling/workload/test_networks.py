@@ -112,6 +112,7 @@ DEEPER = (
 DEEPER_MARKS = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
+@pytest.mark.first_rows(4)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=DEEPER_MARKS if name in DEEPER else []) for name in names()],

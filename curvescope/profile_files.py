@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from .analysis.render.terminal import print_prose, progress_bars
 from .base.counted import counted
@@ -18,6 +19,7 @@ from .base.errors import CurvescopeError
 from .base.escaping import escape_controls
 from .profiling.readers import ImportDocument, Options, import_profile
 from .profiling.recording import store
+from .profiling.recording.archive import is_archive, unpack_archive
 from .profiling.recording.lost import describe_lost
 from .profiling.recording.remote_store import AnyPath, RemotePath
 from .profiling.recording.store import (
@@ -33,6 +35,7 @@ from .profiling.recording.store import (
 
 _INPUT = Path("-")
 _NO_STEP = f"{NO_STEP[0].upper()}{NO_STEP[1:]}: the recording is shown as a whole. {STEPS_KNOWN_BY}"
+_USUAL = ("recording", "recorded")  # statuses of collectors that lack nothing
 _NOUNS = {"memory": "memory operations", "api_calls": "API calls"}
 # Rows that advice examines at the end of an import: half a second. Of more, `explain` gives it.
 _ADVISED_ROWS = 500_000
@@ -40,8 +43,8 @@ _ADVISED_ROWS = 500_000
 
 @contextmanager
 def open_any(path: AnyPath) -> Iterator[Recording]:
-    """Open the recording in a folder or under a URL, or import a profile file, `-` for standard
-    input; closed and deleted with the block.
+    """Open the recording in a folder, an archive or under a URL, or import a profile file, `-` for
+    standard input; closed and deleted with the block.
 
     Raises:
         CurvescopeError: the path holds neither.
@@ -67,15 +70,16 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
             path = Path(folder, "input")
             with path.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
-        with progress() as report:
-            # In a folder named as the file, by which views call it.
-            done = import_profile(
-                path, Path(folder, "recording", path.name), Options(report=report)
-            )
-
-        for line in notes(done):
-            print_prose(line, stderr=True)
-        yield replace(open_recording(done.path), source=named)
+        # In a folder named as the file, by which views call it.
+        target = Path(folder, "recording", path.name)
+        if is_archive(path):
+            unpack_archive(path, target)
+        else:
+            with progress() as report:
+                done = import_profile(path, target, Options(report=report))
+            for line in notes(done):
+                print_prose(line, stderr=True)
+        yield replace(open_recording(target), source=named)
 
 
 def open_completed(path: AnyPath) -> Recording:
@@ -92,7 +96,7 @@ def open_completed(path: AnyPath) -> Recording:
 
 
 def _describe(recording: Recording) -> None:
-    """Say what a recording that was completed has, and what is missing in it."""
+    """Describe a recording that was completed, and the data that it lacks."""
     for line in recorded_lines(recording):
         _say_whole(line)
 
@@ -104,9 +108,9 @@ def _say_whole(line: str) -> None:
 
 def describe_imported(done: ImportDocument) -> str:
     """Numbers of rows in words, without a step where none is known."""
-    rows = {
-        table: count for table, count in done.rows.items() if done.unit == STEP or table != "steps"
-    }
+    rows = dict(done.rows)
+    if done.unit != STEP:
+        rows.pop("steps", None)
     return describe_rows(rows, on_host="device" in done.missing)
 
 
@@ -115,37 +119,30 @@ def describe_rows(rows: Mapping[str, int], *, on_host: bool = False) -> str:
     kernels are operators.
     """
     names = {**_NOUNS, "kernels": "host operators"} if on_host else _NOUNS
-    nouns = ((count, names.get(table, table)) for table, count in rows.items() if count)
-    return (
-        ", ".join(counted(count, noun.removesuffix("s"), noun) for count, noun in nouns)
-        or "nothing"
-    )
+    parts = []
+    for table, count in rows.items():
+        noun = names.get(table, table)
+        if count:
+            parts.append(counted(count, noun.removesuffix("s"), noun))
+    return ", ".join(parts) or "nothing"
 
 
 def recorded_lines(recording: Recording) -> list[str]:
-    """What a recording of a command has, what is missing in it, and what is next."""
+    """The data of a command's recording, the data that it lacks, and the next commands."""
     path, meta = recording.path, recording.meta
-    counts = {
-        name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")
-    }
+    tables = ("kernels", "memory", "api_calls", "ranges")
+    counts = {table: recording.count_rows(table) for table in tables}
     on_host = recording.work != KERNEL
     lines = [f"{describe_rows(counts, on_host=on_host)} in {path}"]
     if (steps := recording.count_rows("steps")) and recording.unit == STEP:
         lines.append(f"{counted(steps, 'step')}, from {meta['steps_from']}")
-    collectors = meta["collectors"]
-    statuses = [
-        c["cupti_status"] for c in collectors if c.get("cupti_status", "recording") != "recording"
-    ]
-    if not any("cupti_status" in c for c in collectors) and not counts["kernels"]:
-        statuses = ["No process started CUDA: there was no GPU work to record."]
-    statuses += [
-        c["torch_status"] for c in collectors if c.get("torch_status", "recorded") != "recorded"
-    ]
-    lines += [
-        *dict.fromkeys(statuses),
-        *meta.get("warnings", []),
-        *describe_lost(meta["lost"], on_host=on_host),
-    ]
+    of_cupti = _statuses(meta, "cupti_status")
+    if not of_cupti and not counts["kernels"]:
+        of_cupti = ["No process started CUDA: there was no GPU work to record."]
+    statuses = [*of_cupti, *_statuses(meta, "torch_status")]
+    lines += dict.fromkeys(status for status in statuses if status not in _USUAL)
+    lines += meta.get("warnings", [])
+    lines += describe_lost(meta["lost"], on_host=on_host)
     if meta["status"] == Status.INCOMPLETE:
         lines.append("the recording is not complete: some recorded data is lost")
     elif meta.get("ended_by"):
@@ -155,6 +152,10 @@ def recorded_lines(recording: Recording) -> list[str]:
     if counts["kernels"]:
         lines.append(f"next: curvescope explain {path}")
     return lines
+
+
+def _statuses(meta: Mapping[str, Any], name: str) -> list[str]:
+    return [collector[name] for collector in meta["collectors"] if name in collector]
 
 
 def notes(done: ImportDocument) -> list[str]:

@@ -64,12 +64,14 @@ VALUES = {
     "--process": "0",
     "--range-pattern": "L_(?P<layer>.+)",
     "--steps": "whole",
+    "--summary": "new.md",
 }
 # Options that measure, or that need a server: they have tests of their own.
 UNTRIED = {
     "compare": {
         *("--measure", "--framework", "--mode", "--step", "--step-range", "--step-line"),
         *("--step-function", "--device", "--batch", "--time-limit", "--output"),
+        "--junit",  # with --fail-over
     },
     "confirm": {
         *("--experiments", "--lock-clocks", "--run-its-code"),

@@ -33,11 +33,11 @@ def test_what_is_wrong_is_said(words, said, command, tmp_path):
     assert said in done.stderr
 
 
-def test_a_function_that_takes_no_batch_is_refused_and_leaves_no_folder(
-    step_file, command, tmp_path
-):
+def test_a_function_that_takes_no_batch_is_refused_and_leaves_no_folder(step_file, tmp_path):
     words = ("diagnose", "--step", "train.py:main", "--quick", "--batch", "1,2")
-    done = command(*words, cwd=tmp_path, code=2)
+    command = [sys.executable, "-m", "curvescope", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
     assert "train.py:main(batch=1) cannot be called: too many positional arguments" in done.stderr
     assert not (tmp_path / "runs").exists()
 

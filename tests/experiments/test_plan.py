@@ -310,6 +310,7 @@ def test_a_screen_in_little_time_leaves_out_first_what_the_device_does_not_have(
     assert 0 < len(shorter[-1]) <= len(whole) - len(idle)
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     ("left_ms", "verdict"), [(12.0, Verdict.CONFIRMED), (66.0, Verdict.UNDECIDED)]
 )

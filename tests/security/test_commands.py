@@ -132,6 +132,7 @@ def interrupt_once_ranks_measure(process, run):
     process.send_signal(signal.SIGINT)
 
 
+@pytest.mark.first_rows(6)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     "name",

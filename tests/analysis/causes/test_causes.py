@@ -117,6 +117,7 @@ def test_kernels_of_an_operator_that_runs_at_one_size_only_are_no_switch(op, cla
     assert ("algorithm switch" in terms["conv3 backward"].claims) == claimed
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize("name", ["Memcpy HtoD", *names_of_host_copies()])
 def test_copies_from_and_to_the_host_are_known_by_the_beginnings_of_their_names(name):
     """Of conv3's 96 ms at 16 twice those at 8 are 48; the names are those of NVIDIA's and AMD's

@@ -85,6 +85,7 @@ def test_a_first_slow_step_without_a_reason_is_a_warm_up(tmp_path):
     )
 
 
+@pytest.mark.first_rows(3)
 @pytest.mark.parametrize(
     "more",
     [

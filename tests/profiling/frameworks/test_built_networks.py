@@ -58,6 +58,7 @@ def test_a_description_is_that_of_the_torch_network(name):
     assert described(name) == description.describe(get_network(name))
 
 
+@pytest.mark.first_rows(6)
 @pytest.mark.parametrize("name", names())
 def test_parameters_have_torchs_names_and_shapes(name):
     import torch

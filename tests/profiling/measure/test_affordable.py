@@ -231,6 +231,7 @@ def test_sizes_of_which_no_rounds_fit_are_left_out_and_named(sweep):
         assert (one["why"], one["detail"]) == (LEFT_OUT, "4 rounds of it take longer")
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(("limit_s", "largest_s"), [(10.0, 0.1), (10.0, 0.15), (12.0, 0.18)])
 def test_probes_take_what_all_sizes_that_were_asked_for_leave(sweep, limit_s, largest_s):
     """Probes were made, and one to two of these sizes had no data."""

@@ -38,6 +38,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.first_rows(8)
 @pytest.mark.parametrize("name", names())
 def test_costs_are_the_published_ones(name):
     """The papers round to two digits, and GoogLeNet's to one and a half.

@@ -572,6 +572,7 @@ input()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open")
 @pytest.mark.usefixtures("own_steps")
 def test_workers_of_a_script_without_a_guard_start_once_and_end_with_it(tmp_path):

@@ -82,6 +82,7 @@ def assert_as_ptxas_says(result):
     return {kernel.name: kernel for kernel in kernels}, stored
 
 
+@pytest.mark.first_rows(4)
 @pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES + BEYOND)
 def test_every_figure_is_what_ptxas_says(architecture):
     kernels, stored = assert_as_ptxas_says(

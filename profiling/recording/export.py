@@ -66,7 +66,7 @@ def export_trace(
     gives further slices and counters of one, and `others` are named further recordings, e.g. other
     ranks, each of which begins at time 0.
     """
-    _refuse_existing(target)
+    refuse_existing(target)
     base = _first_ns(recording)
     unplaced = 0
     with atomic_file(target) as file:
@@ -110,6 +110,13 @@ def export_trace(
     return unplaced
 
 
+def export_text(text: str, target: Path) -> None:
+    """Write a new text file."""
+    refuse_existing(target)
+    with atomic_file(target) as file:
+        file.write(text.encode())
+
+
 def export_csv(recording: Recording, target: Path) -> None:
     """Write a folder with one CSV per non-empty table; null is an empty field, text is quoted and
     no formula.
@@ -151,7 +158,7 @@ def _export_files(
     open_writer: Callable[..., Any],
     change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> None:
-    _refuse_existing(target)
+    refuse_existing(target)
     try:
         target.mkdir(parents=True)
     except OSError as error:
@@ -298,7 +305,8 @@ def _first_ns(recording: Recording) -> int:
     return min(times, default=0)
 
 
-def _refuse_existing(target: Path) -> None:
+def refuse_existing(target: Path) -> None:
+    """Refuse to write where something is: nothing is overwritten."""
     if target.exists():
         raise CurvescopeError(
             f"{target} exists already; nothing is overwritten. Choose another -o."

@@ -51,12 +51,14 @@ pytestmark = pytest.mark.filterwarnings("default")  # frameworks warn of each ot
 SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
 
 
+@pytest.mark.first_rows(6)
 @pytest.mark.parametrize("name", names())
 def test_a_description_is_that_of_the_torch_network(name):
     """After a change of a network `description.write` renews the file."""
     assert read_description(name) == description.describe(get_network(name))
 
 
+@pytest.mark.first_rows(6)
 @pytest.mark.parametrize("name", names())
 def test_parameters_have_torchs_names_and_shapes(name):
     import torch
@@ -211,7 +213,7 @@ def test_jax_drops_shares_of_an_attention():
     assert difference(first, run(state, trains=False)[0]) > 1e-3
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("mode", "precision", "heads"),
     [("training", "fp32", True), ("forward+backward", "bf16", False), ("forward", "fp32", True)],
 )

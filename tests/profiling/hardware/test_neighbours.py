@@ -21,6 +21,7 @@ from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.recording.store import open_recording
 
+from ...tables import ask_each
 from ..measure.fake_clock import FakeClock, FakeWorkload, record_step
 
 # A shell (10) started this process (20), which started a worker (30); 40 and 50 are of somebody
@@ -46,7 +47,7 @@ def on_gpu(*pids, gigabytes=2):
     return NvmlDevice(library, "handle")
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("running", "pids", "unknown"),
     [
         ((10, 20, 30), (), 0),

@@ -24,6 +24,7 @@ from .decompose.statistics import (
     Ints,
     block_estimate,
     holm,
+    median_by_group,
 )
 
 WINDOW = 64  # steps of the log, in which drift is small
@@ -205,20 +206,17 @@ def _slope(
 
 def _in_windows(level: Floats, behind: npt.NDArray[np.bool_]) -> Estimate | None:
     """The difference of both sides inside windows; None if too few windows hold both."""
-    differences, weights = [], []
-    starts = np.arange(0, len(level), WINDOW)
+    windows = -(-len(level) // WINDOW)
     has_level = ~np.isnan(level)
-    of_behind = np.add.reduceat(has_level & behind, starts, dtype=int)
-    of_before = np.add.reduceat(has_level & ~behind, starts, dtype=int)
-    for first in starts[of_behind * of_before > 0].tolist():
-        part, side = level[first : first + WINDOW], behind[first : first + WINDOW]
-        has_part = ~np.isnan(part)
-        after, before = part[has_part & side], part[has_part & ~side]
-        differences.append(float(np.median(after) - np.median(before)))
-        weights.append(len(after) * len(before) / (len(after) + len(before)))
-    if not weights:
+    side = 2 * (np.arange(len(level)) // WINDOW) + behind
+    own, values = side[has_level], level[has_level]
+    before, after = np.bincount(own, minlength=2 * windows).reshape(windows, 2).T
+    medians = median_by_group(values, own, 2 * windows)
+    both = (before > 0) & (after > 0)
+    if not both.any():
         return None
-    d, w = np.array(differences), np.array(weights)
+    d = (medians[1::2] - medians[::2])[both]
+    w = (before * after)[both] / (before + after)[both]
     effective = float(w.sum() ** 2 / (w @ w))
     if effective < LEAST_WINDOWS:
         return None
@@ -248,18 +246,23 @@ def _changes(level: Floats, values: Ints, left_out: Ints | None = None) -> Float
     ends = np.flatnonzero(np.diff(values)) + 1
     if not len(ends):
         return np.empty(0)
-    starts, stops = np.concatenate([[0], ends[:-1]]), np.concatenate([ends[1:], [len(values)]])
-    changes = []
-    for first, middle, last in zip(starts, ends, stops, strict=True):
-        if left_out is not None and middle in left_out:
-            continue
-        before = level[max(first, middle - _RUN) : middle]
-        after = level[middle : min(last, middle + _RUN)]
-        before, after = before[~np.isnan(before)], after[~np.isnan(after)]
-        if min(len(before), len(after)) >= _LEAST_RUN:
-            rise = float(np.median(after) - np.median(before))
-            changes.append(rise if values[middle] > values[middle - 1] else -rise)
-    return np.array(changes)
+    place = np.arange(len(values))
+    run = np.searchsorted(ends, place, side="right")
+    firsts, stops = np.append(0, ends), np.append(ends, len(values))
+    has_level = ~np.isnan(level)
+    # the last steps of each run are before a change, and its first ones behind the change before it
+    is_before = has_level & (stops[run] - place <= _RUN)
+    is_behind = has_level & (place - firsts[run] < _RUN)
+    before = median_by_group(level[is_before], run[is_before], len(stops))[:-1]
+    after = median_by_group(level[is_behind], run[is_behind], len(stops))[1:]
+    n_before = np.bincount(run[is_before], minlength=len(stops))[:-1]
+    n_after = np.bincount(run[is_behind], minlength=len(stops))[1:]
+    kept = np.minimum(n_before, n_after) >= _LEAST_RUN
+    if left_out is not None:
+        kept &= ~np.isin(ends, left_out)
+    sign = np.where(values[ends] > values[ends - 1], 1, -1)
+    changes: Floats = (sign * (after - before))[kept]
+    return changes
 
 
 def _with_error(value: Estimate, error: float) -> Estimate:

@@ -111,7 +111,7 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     is_bounded = math.isfinite(change.high) and change.low > 0
     within = f" ({_show_ratios(change)})" if is_bounded else ""
     size = "" if line.label == UNKNOWN else f" of batch {line.label}"
-    times = f"{UNITS[unit]}{size} takes {_ratio(change)} times as long{within}"
+    times = f"{UNITS[unit]}{size} takes {show_ratio(change)} times as long{within}"
     if is_bounded and not real:
         what = "No step time of" if unit == STEP else "The time of"
         differs = "differs" if unit == STEP else "does not differ"
@@ -141,7 +141,7 @@ def _pace_sentence(line: ComparedLine, index: int) -> str:
     pace = (line.pace_changes or line.changes)[index - 1]
     if time is None or pace is None or abs(math.log(pace.speedup / time.speedup)) < _OTHER_PACE:
         return ""
-    takes = f"takes {_ratio(pace)} times as long"
+    takes = f"takes {show_ratio(pace)} times as long"
     return f" Its pace, the faster half of the steps, {takes}: the rest is slow steps."
 
 
@@ -199,7 +199,7 @@ def _lines(first: str, lines: Sequence[ComparedLine], letters: str) -> Renderabl
         for letter, remark in zip(letters[1:], line.remarks, strict=True):
             if remark:
                 remarks.append(remark if is_pair else f"{letter}: {remark}")
-        within = _interval(line.changes[0]) if wide else ""
+        within = show_interval(line.changes[0]) if wide else ""
         rows.add_row(line.label, *times, *map(_speedup, line.changes), within, "; ".join(remarks))
     return rows
 
@@ -207,13 +207,13 @@ def _lines(first: str, lines: Sequence[ComparedLine], letters: str) -> Renderabl
 def _speedup(change: Change | None) -> Text:
     if change is None:
         return Text("")
-    ratio = f"{_ratio(change)}x"
+    ratio = f"{show_ratio(change)}x"
     if not change.real:
         return Text(ratio)
     return Text(f"{ratio}*", "green" if change.speedup > 1 else "red")
 
 
-def _ratio(change: Change) -> str:
+def show_ratio(change: Change) -> str:
     """The time of the other recording over the base's."""
     return number(1 / change.speedup, 3)
 
@@ -223,7 +223,8 @@ def _show_ratios(change: Change) -> str:
     return f"{number(1 / change.high, 3)} … {number(1 / change.low, 3)}"
 
 
-def _interval(change: Change | None) -> str:
+def show_interval(change: Change | None) -> str:
+    """The 95 % interval of B/A; empty without a change."""
     if change is None:
         return ""
     if not math.isfinite(change.high):

@@ -72,12 +72,16 @@ def find_edges(
         curve: sizes with their median times, ms, increasing.
         limit: the largest size with a graph; None if unknown, 0 without graphs.
     """
-    edges = []
-    value = measure_edge(steps, curve, limit, _SLOPE_SIZES) if limit else None
-    if value and limit and value.p < LEVEL and value.value >= MATERIAL * _time_at(curve, limit):
-        edges.append(_edge(steps, value, value.p, (limit, int(steps.sizes.max())), known=True))
-    sizes = curve[0]
-    parts = [sizes] if not limit else [sizes[sizes <= limit], sizes[sizes > limit]]
+    edges: list[Edge] = []
+    value: Estimate | None = None
+    sizes, _ = curve
+    parts = [sizes]
+    if limit:
+        parts = [sizes[sizes <= limit], sizes[sizes > limit]]
+        value = measure_edge(steps, curve, limit, _SLOPE_SIZES)
+        if value and value.p < LEVEL and value.value >= MATERIAL * _time_at(curve, limit):
+            ends = (limit, int(steps.sizes.max()))
+            edges.append(_edge(steps, value, value.p, ends, known=True))
     for part in parts:
         edges += _unknown_edge(steps, curve, part)
     return tuple(sorted(edges, key=lambda edge: -edge.extra_ms.value * edge.steps)), value
@@ -89,19 +93,18 @@ def _unknown_edge(steps: DecodeSteps, curve: tuple[Ints, Floats], sizes: Ints) -
     part = (curve[0][kept], curve[1][kept])
     inside = np.isin(steps.sizes, sizes)
     own = DecodeSteps(steps.sizes[inside], steps.work[inside], steps.times_ms[inside])
+    places, values = [], []
     # Before fewer sizes there is no slope, and a bent curve looks like an edge.
-    tested = [
-        (int(at), measure_edge(own, part, int(at), _NEAR)) for at in sizes[_LEAST_SIZES - 1 : -1]
-    ]
-    able = [(at, value) for at, value in tested if value is not None]
-    adjusted = holm([value.p for _, value in able])
-    edges = [
-        (p, -value.value, at, value)
-        for (at, value), p in zip(able, adjusted, strict=True)
-        if p < LEVEL
-        and value.value >= MATERIAL_UNKNOWN * _time_at(part, at)
-        and _is_in_curve(own, part, at, value.value)
-    ]
+    for at in sizes[_LEAST_SIZES - 1 : -1].tolist():
+        value = measure_edge(own, part, at, _NEAR)
+        if value is not None:
+            places.append(at)
+            values.append(value)
+    edges = []
+    for at, value, p in zip(places, values, holm([value.p for value in values]), strict=True):
+        is_material = value.value >= MATERIAL_UNKNOWN * _time_at(part, at)
+        if p < LEVEL and is_material and _is_in_curve(own, part, at, value.value):
+            edges.append((p, -value.value, at, value))
     if not edges:
         return []
     p, _, at, value = min(edges, key=lambda edge: edge[:2])
@@ -114,11 +117,16 @@ def _is_in_curve(steps: DecodeSteps, curve: tuple[Ints, Floats], at: int, extra_
     """
     sizes, times_ms = curve
     small, large = sizes[sizes <= at][-_NEAR:], sizes[sizes > at][:_NEAR]
-    work_of = dict(zip(steps.sizes.tolist(), steps.work.tolist(), strict=True))
     slope, _ = _slope(steps, curve, small, large[:0])
-    levels = times_ms - slope * np.array([work_of[size] for size in sizes.tolist()])
-    rise = np.median(levels[np.isin(sizes, large)]) - np.mean(levels[np.isin(sizes, small)])
-    return bool(rise >= extra_ms / 2)
+    levels = times_ms - slope * _work_at(steps, sizes)
+    after, before = levels[np.isin(sizes, large)], levels[np.isin(sizes, small)]
+    return bool(np.median(after) - np.mean(before) >= extra_ms / 2)
+
+
+def _work_at(steps: DecodeSteps, sizes: Ints) -> Floats:
+    """The work of a step of each size."""
+    work_of = dict(zip(steps.sizes.tolist(), steps.work.tolist(), strict=True))
+    return np.array([work_of[size] for size in sizes.tolist()])
 
 
 def _edge(
@@ -152,12 +160,11 @@ def measure_edge(
         return None
     near = (steps.sizes >= small[0]) & (steps.sizes <= large[-1])
     slope, error = _slope(steps, curve, small, large if before == _NEAR else large[:0])
-    value, steeper = (
-        _difference(
-            np.where(near, steps.times_ms - tried_slope * steps.work, np.nan), steps.sizes, at
-        )
-        for tried_slope in (slope, slope + error)
-    )
+    differences = []
+    for tried_slope in (slope, slope + error):
+        level = np.where(near, steps.times_ms - tried_slope * steps.work, np.nan)
+        differences.append(_difference(level, steps.sizes, at))
+    value, steeper = differences
     if value is None or steeper is None:
         return None
     return _with_error(value, abs(steeper.value - value.value))
@@ -177,23 +184,24 @@ def _slope(
     With too few sizes before the edge it lies between nothing and what proportional cost adds.
     """
     sizes, times_ms = curve
-    work_of = dict(zip(steps.sizes.tolist(), steps.work.tolist(), strict=True))
     slopes = []
     for side in (small, large):
-        work = np.array([work_of[size] for size in side.tolist()])
+        work = _work_at(steps, side)
         if len(work) < _LEAST_SIZES or len(np.unique(work)) < _LEAST_WORK:
             continue
         times = times_ms[np.searchsorted(sizes, side)]
         away = work - work.mean()
-        slope = float(away @ times) / float(away @ away)
+        squares = away @ away
+        slope = float(away @ times) / float(squares)
         rest = times - times.mean() - slope * away
-        slopes.append((slope, float(np.sqrt(rest @ rest / (len(side) - 2) / (away @ away)))))
+        error = float(np.sqrt(rest @ rest / (len(side) - 2) / squares))
+        slopes.append((slope, error))
     if not slopes:
-        work = np.array([work_of[size] for size in small.tolist()])
-        most = float(times_ms[np.searchsorted(sizes, small)].mean() / work.mean())
+        times = times_ms[np.searchsorted(sizes, small)]
+        most = float(times.mean() / _work_at(steps, small).mean())
         return most / 2, most / 2
-    means = [float(np.mean(values)) for values in zip(*slopes, strict=True)]
-    return means[0], means[1]
+    slope, error = (float(np.mean(values)) for values in zip(*slopes, strict=True))
+    return slope, error
 
 
 def _in_windows(level: Floats, behind: npt.NDArray[np.bool_]) -> Estimate | None:
@@ -220,13 +228,14 @@ def _in_windows(level: Floats, behind: npt.NDArray[np.bool_]) -> Estimate | None
 
 def _against_other_changes(level: Floats, sizes: Ints, at: int) -> Estimate | None:
     """Changes of the size across an edge against all others; None with fewer than five others."""
-    across = _changes(level, (sizes > at).astype(np.int64))
     behind = sizes > at
+    across = _changes(level, behind.astype(np.int64))
     others = _changes(level, sizes, np.flatnonzero(np.diff(behind)) + 1)
     if not len(across) or len(others) <= LEAST_WINDOWS:
         return None
     value = float(across.mean() - others.mean())
-    error = float(np.std(others, ddof=1)) * float(np.sqrt(1 / len(across) + 1 / len(others)))
+    spread = float(np.std(others, ddof=1))
+    error = spread * float(np.sqrt(1 / len(across) + 1 / len(others)))
     return block_estimate(value, error, len(others) - 1, float(np.nanmax(np.abs(level))))
 
 

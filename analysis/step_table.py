@@ -147,7 +147,7 @@ def _with_time(cell: Cell, point: Point, mfu: Mfu | None) -> Cell:
     return replace(cell, mfu=mfu.share, mfu_peak=peak)
 
 
-def read_make_published_cells(networks: Sequence[str]) -> list[Cell]:
+def read_published_cells(networks: Sequence[str]) -> list[Cell]:
     """Published step times of these networks, from `analysis/published`."""
     cells = []
     with _PUBLISHED.open(newline="") as file:

@@ -42,7 +42,7 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
     rows = comparison.rows
     if rows:
         head = "batch unknown" if comparison.batch is None else f"batch {comparison.batch}"
-        steps = "modelled and profiled steps" if comparison.modelled else "profiled steps"
+        steps = "modelled and profiled steps" if comparison.names_modelled else "profiled steps"
         blocks.append(Text(f"By {comparison.by} at {head}, {steps}", "bold"))
         blocks.append(_lines(comparison.by, rows[:limit], letters))
         blocks += note_hidden(len(rows) - len(rows[:limit]), "smaller row")
@@ -82,7 +82,7 @@ def render_check(comparison: Comparison, over: float) -> list[Text]:
         lines.append(Text(f"Failed: {where} grew by {growth}, over {over:.1%}.", "bold red"))
     if not lines:
         lines.append(Text(f"No step time grew significantly and by more than {over:.1%}."))
-    for name, batch, change in comparison.undecided(over):
+    for name, batch, change in comparison.find_undecided(over):
         most = change.bounds_of_growth[1]
         bound = f"it may be up to {most:.1%}" if math.isfinite(most) else "no interval is known"
         growth = f"a growth of {name} at batch {batch}"
@@ -254,15 +254,15 @@ def notes(comparison: Comparison) -> list[str]:
             f"{name}: {', '.join(texts)}" for name, texts in comparison.differences.items()
         ]
         notes.append(f"Recorded with different settings: {'; '.join(differing)}.")
-    if comparison.modelled:
-        notes.append(f"Modelled, not measured: {', '.join(comparison.modelled)}.")
+    if comparison.names_modelled:
+        notes.append(f"Modelled, not measured: {', '.join(comparison.names_modelled)}.")
     if comparison.unseen:
         notes.append(_not_recorded(comparison))
-    if comparison.profiled:
-        names = ", ".join(comparison.profiled)
+    if comparison.names_profiled:
+        names = ", ".join(comparison.names_profiled)
         notes.append(f"Every step was profiled in {names}: times include the profiling overhead.")
     devices = {side.hardware.name for side in comparison.sides}
-    alone = len(devices) == 1 and not comparison.modelled and not comparison.together
+    alone = len(devices) == 1 and not comparison.names_modelled and not comparison.together
     if alone and any(
         change and change.real for line in comparison.steps for change in line.changes
     ):
@@ -321,7 +321,7 @@ class CompareDocument:
         """The document of a comparison, see the attributes."""
         recordings = []
         for side in comparison.sides:
-            profiled = side.name in comparison.profiled
+            profiled = side.name in comparison.names_profiled
             recordings.append(ComparedRecording(side.name, side.hardware.name, profiled))
         roof_ratios = []
         for ratios in comparison.roof_ratios:
@@ -330,7 +330,7 @@ class CompareDocument:
         if fail_over is not None:
             grown = comparison.grown_layers(fail_over)
             failed = comparison.fails(fail_over)
-            undecided = bool(comparison.undecided(fail_over))
+            undecided = bool(comparison.find_undecided(fail_over))
         return cls(
             recordings=recordings,
             without_device_work=comparison.unseen,

@@ -279,7 +279,7 @@ def _visit_versions(
     args: argparse.Namespace, versions: Sequence[Version], over: float | None
 ) -> list[tuple[str, AnyPath]]:
     """Visit the versions in turn; returns their names and recordings."""
-    from ..analysis.compare import decided
+    from ..analysis.compare import is_decided
     from ..analysis.render.live import LiveProgress
     from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.versions import PROGRAMS, PROTOCOL, checked_out, measure_versions
@@ -302,7 +302,7 @@ def _visit_versions(
             parse_batches(args.batch or "1"),
             protocol,
             folder,
-            decided=lambda rows, rounds: decided(rows, names, over or _DEFAULT_OVER, rounds),
+            decided=lambda rows, rounds: is_decided(rows, names, over or _DEFAULT_OVER, rounds),
             report=view.report,
         )
     terminal.console(stderr=True).print(f"Recorded in {folder}.")

@@ -99,8 +99,8 @@ def export_trace(
                     done += rows.num_rows
                     report(f"exporting {table}", done, total)
             slices = (_write_drawn(drawn, base, tracks) for drawn in draw(source))
-            while some := list(islice(slices, _BATCH_ROWS)):
-                separator = _put_events(stream, separator, some)
+            while batch := list(islice(slices, _BATCH_ROWS)):
+                separator = _put_events(stream, separator, batch)
         _put_events(
             stream, separator, [json.dumps(event, ensure_ascii=False) for event in tracks.names()]
         )
@@ -190,7 +190,7 @@ def _put_events(stream: BinaryIO | gzip.GzipFile, separator: str, events: Sequen
 
 
 def _write_drawn(drawn: Drawn, base_ns: int, tracks: _Tracks) -> str:
-    process, thread = tracks.drawn(drawn)
+    process, thread = tracks.place_drawn(drawn)
     at = f'"pid": {process}, "tid": {thread}, "ts": {_microseconds(drawn.start_ns - base_ns)}'
     kind = "C"
     more = f'"args": {{"value": {drawn.value}}}'
@@ -222,7 +222,7 @@ def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> st
 
 
 def _category(table: str, tracks: _Tracks) -> str:
-    """The table; only that of the first recording is read back."""
+    """The table; only the first recording's is read back."""
     return table if tracks.is_first else f"{table} of {tracks.owner}"
 
 
@@ -268,7 +268,7 @@ class _Tracks:
         name = "host kernels" if device is None else f"device {device}"
         return self._put((name, of), stream, f"stream {stream}")
 
-    def drawn(self, drawn: Drawn) -> tuple[int, int]:
+    def place_drawn(self, drawn: Drawn) -> tuple[int, int]:
         thread = self._of_drawn.setdefault((drawn.process, drawn.track), len(self._of_drawn))
         return self._put((drawn.process, None), thread, drawn.track)
 

@@ -171,7 +171,7 @@ def all_kinds():
 KINDS = all_kinds()
 
 
-QUICK_SHARE = 6  # one of so many lines is tried by `make test`, the others by `make test-ci`
+QUICK_SHARE = 12  # one of so many lines is tried by `make test`, the others by `make test-ci`
 
 
 def deal(lines, name, share):

@@ -54,6 +54,7 @@ def test_a_planted_cause_is_named_with_evidence_and_a_refutation(cause):
         assert term.claim.refuted_by.endswith(".")
 
 
+@pytest.mark.first_rows(31)
 @pytest.mark.parametrize("cause", PLANS)
 @pytest.mark.parametrize("functional", [excess(8, 16), bend(4, 8, 16)], ids=["excess", "bend"])
 def test_amounts_add_up_to_the_anomaly_and_to_every_term(cause, functional):
@@ -116,6 +117,7 @@ def test_kernels_of_an_operator_that_runs_at_one_size_only_are_no_switch(op, cla
     assert ("algorithm switch" in terms["conv3 backward"].claims) == claimed
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize("name", ["Memcpy HtoD", *names_of_host_copies()])
 def test_copies_from_and_to_the_host_are_known_by_the_beginnings_of_their_names(name):
     """Of conv3's 96 ms at 16 twice those at 8 are 48; the names are those of NVIDIA's and AMD's
@@ -304,9 +306,7 @@ def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
     assert "profiling overhead" not in causes
 
 
-@pytest.mark.parametrize(
-    ("cache_bytes", "possible"), [(2 << 20, True), (8 << 40, False), (None, True)]
-)
+@ask_each(("cache_bytes", "possible"), [(2 << 20, True), (8 << 40, False), (None, True)])
 def test_no_cache_is_outgrown_by_steps_that_fit_it(cache_bytes, possible):
     explanation = explained("cache capacity")
     case = next(term.case for term in explanation.terms if "cache capacity" in term.claims)

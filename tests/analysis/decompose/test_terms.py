@@ -175,6 +175,7 @@ def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(
     assert sum(first.shares[0].real for first in found) >= stars
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize(
     "shape",
     ["independent", "shared inside a round", "a tenth of the steps disturbed", "busy neighbour"],

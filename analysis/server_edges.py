@@ -240,9 +240,9 @@ def _changes(level: Floats, values: Ints, left_out: Ints | None = None) -> Float
     if not len(ends):
         return np.empty(0)
     starts, stops = np.concatenate([[0], ends[:-1]]), np.concatenate([ends[1:], [len(values)]])
-    changes = []
-    for first, middle, last in zip(starts, ends, stops, strict=True):
-        if left_out is not None and middle in left_out:
+    changes, skipped = [], set() if left_out is None else set(left_out.tolist())
+    for first, middle, last in zip(starts.tolist(), ends.tolist(), stops.tolist(), strict=True):
+        if middle in skipped:
             continue
         before, after = (
             level[max(first, middle - _RUN) : middle],

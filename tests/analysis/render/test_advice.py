@@ -32,6 +32,7 @@ def curve_of(times_ms):
         unit=STEP,
         least=MATERIAL,
         points=points,
+        conditions=tuple(times_ms),
         at=lambda batch: next(one for one in points if one.condition == batch),
     )
 

@@ -177,12 +177,15 @@ class Timeline:
         """
         windows = self.marked.windows()
         low = np.array([window.start_ns for window in windows])
+        works = np.array([window.end_ns > window.start_ns for window in windows])
         for start_ns, step in placed:
+            works[step[step != NONE]] = True
             # No work ends after its step, which ends with its last work.
             self.lost["device_work_cut_by_steps"] += int(
                 np.count_nonzero((start_ns < low[step]) & (step != NONE))
             )
-        self._describe(windows)
+        self.lost["steps_without_work"] = int(np.count_nonzero(~works)) if works.any() else 0
+        self._describe(windows, works | ~works.any())
 
     def find_steps(self, work: DeviceWork, communicates: Bools) -> None:
         """Find steps without marks, and set the steps of all device work.
@@ -226,7 +229,8 @@ class Timeline:
         self.lost["device_work_cut_by_steps"] = int(
             np.count_nonzero(inside & (work.end_ns > high[work.step]))
         )
-        self._describe([steps.Window(NONE, NONE, 0, *window) for window in windows])
+        found = [steps.Window(NONE, NONE, 0, *window) for window in windows]
+        self._describe(found, np.ones(len(found), np.bool_))
 
     def _outermost_operators(self) -> tuple[Ints, Ints, Ints, Ints]:
         """Names, starts, ends and threads of the operators of the host that lie in no other one."""
@@ -274,7 +278,8 @@ class Timeline:
         pairs = np.unique(np.stack([layer[placed], at[placed]]), axis=1)
         return bool(pairs.shape[1] < 0.5 * len(windows) * len(np.unique(pairs[0])))
 
-    def _describe(self, windows: Sequence[steps.Window]) -> None:
+    def _describe(self, windows: Sequence[steps.Window], works: Bools) -> None:
+        """Make the rows of the windows that work: those without time and work are no steps."""
         batches = self._batches(len(windows))
         if self._options.batch is not None:
             self.batch_from = "the command line"
@@ -283,7 +288,8 @@ class Timeline:
         elif self._stated_batch is not None:
             self.batch_from = "the metadata of the trace"
         counts: Counter[tuple[str | None, int]] = Counter()
-        for step, (window, of_spans) in enumerate(zip(windows, batches, strict=True)):
+        for step in np.flatnonzero(works).tolist():
+            window, of_spans = windows[step], batches[step]
             served = self._meanings[window.name].served if window.name != NONE else None
             # A server mixes batch sizes over time: each step of one is a round of its own.
             alike = (served.mode, served.batch) if served else (None, 0)

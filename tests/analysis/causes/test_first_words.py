@@ -250,6 +250,8 @@ def test_kernels_without_a_launch_are_no_idle_time(tmp_path, advice):
     found, told = advice(trace_of(tmp_path / "chain.json", kernels, calls, ranges))
     assert sum(time.time_ms for time in found.step.idle) == pytest.approx(0.0, abs=1e-3)
     assert not told
+    # Nothing ran in the second step, which halved the time of a step.
+    assert (found.step.steps, found.step.time_ms) == (1, pytest.approx(14.0))
 
 
 def test_pytorch_is_known_by_its_kernels(tmp_path, advice):

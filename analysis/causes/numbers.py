@@ -124,7 +124,7 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
     products = step.select_kernels(lambda name: kernel_precision(name) == "fp32")
     spent_ms = float(products["ms"].sum())
     if fp32 is None or not others or spent_ms <= 0:
-        return None
+        return None if step.is_jax else _suggest_halves(step)
     if step.is_jax and len(step.select_kernels(lambda name: kernel_precision(name) == "tf32")):
         return None  # one setting of JAX allows TF32, and it is on: XLA chose each kernel
     # The bound is of the change that is proposed: TF32 before autocast, which changes more.
@@ -132,7 +132,7 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
     best = next(iter(fast), max(others, key=lambda roof: roof.per_s))
     saved_ms = spent_ms * (1 - fp32.per_s / best.per_s)
     if best.per_s < _FASTER * fp32.per_s or not step.enough(saved_ms):
-        return None
+        return None if step.is_jax else _suggest_halves(step)
     names = {roof.precision for roof in fast}
     evidence = (
         fact("products in fp32, per step", spent_ms, "ms", "kernels.name"),
@@ -161,8 +161,8 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
 
 
 def _suggest_halves(step: ProfiledStep) -> Suggestion | None:
-    """Suggest half precision for products in fp32 and in TF32, of a program that no framework has
-    one setting for.
+    """Suggest half precision for products in fp32 and in TF32: of a program that no framework has
+    one setting for, or where PyTorch has set TF32 already.
     """
     roofs = {name: step.hardware.roof("compute", name) for name in ("fp32", "tf32", *_HALVES)}
     best = max((roof.per_s for name in _HALVES if (roof := roofs[name])), default=0.0)
@@ -185,13 +185,15 @@ def _suggest_halves(step: ProfiledStep) -> Suggestion | None:
     if not step.enough(saved_ms):
         return None
     longer = step.groups[of_name.isin(("fp32", "tf32"))]
+    factors = (_TORCH_FACTORS["bf16"],) if step.is_torch and roofs["bf16"] else ()
     return Suggestion(
         cause=PRECISION,
         what="computes products in long types, beside tensor cores that take shorter ones",
         at_most_ms=saved_ms,
         evidence=tuple(evidence),
         where=step.place_of(longer),
-        remedy="compute products in fp16 or bf16",
+        factors=factors,
+        remedy=None if factors else "compute products in fp16 or bf16",
     )
 
 

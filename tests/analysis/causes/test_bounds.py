@@ -276,6 +276,7 @@ def check_precision(file, windows, suggestion, steps):
     assert suggestion.at_most_ms >= 0.97 * least_ms
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     "name",
     [

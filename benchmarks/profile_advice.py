@@ -437,7 +437,8 @@ def peer_lines(scored: Mapping[str, Any]) -> list[str]:
     lines = ["| (ours) | reads | first | quiet | true |", "|---|--:|--:|--:|--:|"]
     for peer, both in scored.items():
         theirs, same = both["theirs"], both["ours"]
-        cells = [f"{peer} {VERSIONS[peer]}", "{} of {}".format(*both["reads"])]
+        name = "HolisticTraceAnalysis" if peer == "HTA" else peer
+        cells = [f"{name} {VERSIONS[peer]}", "{} of {}".format(*both["reads"])]
         for what in _PARTS:
             ours_of_all = str(same[what][0])
             if theirs[what][1] != same[what][1]:  # each says another number of things
@@ -455,8 +456,8 @@ def figures() -> list[str]:
     scored, elsewhere = results["score"]["all"], results["score"]["elsewhere"]
     return [
         f"Of **{len(suggested)}** labelled profiles, `explain` suggests a change for "
-        f"**{len(first)}**. The first saves at most **{median(first):.0%}** of the step, in the "
-        f"median ({first[0]:.0%} to {first[-1]:.0%}).",
+        f"**{len(first)}**. The first saves at most **{median(first):.0%}** of the step "
+        f"(median; {first[0]:.0%} to {first[-1]:.0%}).",
         "What an expert says first comes first in **{} of {}**, ".format(*scored["first"])
         + "from elsewhere in {} of {}; ".format(*elsewhere["first"])
         + "**{} of {}** suggestions are true, ".format(*scored["precision"])

@@ -1,23 +1,27 @@
 """Profiles that others recorded, side by side: our advice, sums by hand over the file, and what
 other tools say.
 
-    python benchmarks/profile_advice.py [--peers PYTHON]   measures, into results/profile_advice.json,
-    and prints the score
-    python benchmarks/profile_advice.py --print            prints what is kept there
+    python benchmarks/profile_advice.py [--peers PYTHON] [--elsewhere FOLDER]
+        measures, into results/profile_advice.json, and prints the score and what it changes
+    python benchmarks/profile_advice.py --print
+        prints what is kept there
 
 The score is over all profiles of profile_labels.toml, in which causes were written by hand, from
-sums over the files alone. The advice was written with these profiles at hand: of others it is right
-less often.
+sums over the files alone. Profiles with an origin there are not in this repository: FOLDER has
+them, under their names in the labels. They were labelled after the advice had been written.
 
 PYTHON is that of a virtual environment of its own, made with
-`python -m venv peers && peers/bin/pip install HolisticTraceAnalysis nsys-ai`; TraceLens is imported
-where PYTHONPATH has its repository. Sums by hand use json and sqlite3 alone.
-"""  # noqa: E501
+`python -m venv peers && peers/bin/pip install HolisticTraceAnalysis nsys-ai tqdm orjson`; TraceLens
+is imported where PYTHONPATH has its repository: the index has no package of it. Sums by hand use
+json and sqlite3 alone.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
+import io
 import json
 import sqlite3
 import subprocess
@@ -30,6 +34,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from curvescope.cli import main
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -39,44 +45,6 @@ ROOT = Path(__file__).parents[1]
 PROFILES = ROOT / "tests" / "data" / "profiles"
 RESULTS = ROOT / "benchmarks" / "results" / "profile_advice.json"
 LABELS = ROOT / "benchmarks" / "profile_labels.toml"
-FILES = (
-    "kineto_resnet50_w0_a.pt.trace.json.gz",
-    "param_resnet.json.gz",
-    "tl_h100_timesformer.json.gz",
-    "tl_mi300_ddp_resnet18.json.gz",
-    "tl_mi300_resnet_act.json.gz",
-    "tl_b200_eager.json.gz",
-    "tl_vllm_decode.json.gz",
-    "hta_alexnet_trace.json.gz",
-    "nsysai_h100_2gpu_1s.sqlite.gz",
-    "pipit_cloverleaf.sqlite.gz",
-    "hta_amd_mi250_kineto.json.gz",
-    "hta_triton_example.json.gz",
-    "parttrans_bs32.pt.trace.json.gz",
-    "parttrans_bs128.pt.trace.json.gz",
-    "tl_h100_bert_small.json.gz",
-    "tl_mi300_bert_small.json.gz",
-    "tl_sglang_capture_bs32.json.gz",
-    "tl_sglang_decode.json.gz",
-    "tl_torch_compile_triton.json.gz",
-    "tl_vllm_piecewise_execution.json.gz",
-)
-# Profiles that were searched for and read after the advice had been written for those above.
-FOUND = (
-    "hta_gp100_steps.json.gz",
-    "hta_nccl.json.gz",
-    "hta_v100_allreduces.json.gz",
-    "nsysai_mfu_2gpu.sqlite.gz",
-    "pipit_saxpy.sqlite.gz",
-    "switch_a100.json.gz",
-    "tl_h100_owlv2.json.gz",
-    "tl_mi210_gpu_only.json.gz",
-    "tl_mi300_normalization.json.gz",
-    "torchbench_copies.json.gz",
-)
-# Of a second search; most of its profiles have no licence, and are not kept here.
-SECOND = ("aws_t4_managed.sqlite.gz",)
-_SHOWN = (*FILES, *FOUND, *SECOND)
 _HTA = """
 import json, logging, sys
 logging.disable(logging.CRITICAL)
@@ -97,6 +65,44 @@ rows = TreePerfAnalyzer.from_file(sys.argv[1]).get_df_gpu_timeline()
 print(json.dumps(dict(zip(rows["type"], map(float, rows["time ms"])))))
 """
 _NOT_HOST = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+_HOST = {
+    "launch- or host-bound",
+    "host code in one gap",
+    "waiting for input",
+    "work of a first use",
+    "memory pressure",
+    "host waits for the device",
+    "compilation in the step",
+}
+_COPIES = "copies from and to the host"
+_COMMUNICATION = "exposed communication"
+# What a finding of nsys-ai can stand for: any of these causes. Others name no cause.
+_MEANT = {
+    "GPU Bubbles": _HOST,
+    "Small Kernel Overhead": {"launch- or host-bound", "pointwise kernels in a row"},
+    "Excessive Synchronization": {"host waits for the device"},
+    "Synchronous Memcpy": {_COPIES},
+    "Pageable Memory": {_COPIES},
+    "Excessive H2D": {_COPIES},
+    "Continuous H2D": {_COPIES},
+    "H2D Transfer Spike": {_COPIES},
+    "NCCL Serialization": {_COMMUNICATION},
+    "Inefficient NCCL": {_COMMUNICATION},
+    "Layer NCCL": {_COMMUNICATION},
+    "Compute-Communication": {_COMMUNICATION},
+}
+VERSIONS = {"HTA": "0.5.0", "TraceLens": "171dd747", "nsys-ai": "0.3.0"}
+_COUNTED = {
+    "what an expert says first, first": "first",
+    "nothing said where nothing is": "nothing",
+    "suggestions that are true": "precision",
+    "causes that are suggested": "recall",
+}
+_PARTS = ("first", "nothing", "precision")  # what `score_parts` counts
+_LEAST_PART = 0.05  # of the time, as of a labelled cause
+_SUMMED = (".json.gz", ".sqlite.gz")  # profiles that `by_hand` and other tools read
 
 
 def device_events(path: Path) -> list[tuple[float, float, str]]:
@@ -164,9 +170,13 @@ def by_hand(path: Path) -> dict[str, Any]:
 
 
 def ours(path: Path) -> dict[str, Any]:
-    """The document of `curvescope explain`."""
-    command = [sys.executable, "-m", "curvescope", "explain", str(path), "--json"]
-    document = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
+    """The document of `curvescope explain`, in this process: to start one takes longer."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        status = main(["explain", str(path), "--json"])
+    if status:
+        raise SystemExit(f"curvescope explain {path}: exit code {status}")
+    document = json.loads(out.getvalue())
     kept = ("cause", "do", "at_most_ms", "at_most_share", "where")
     return {
         "headline": document["headline"],
@@ -239,7 +249,8 @@ def labels() -> dict[str, dict[str, list[str]]]:
     """By profile the causes in it.
 
     `first` are those that an expert names first, one or another; `also` the others that are true;
-    `small` those that may be said or not. A profile without `first` has nothing to say.
+    `small` those that may be said or not. A profile without `first` has nothing to say; one with
+    an `origin` is not in this repository.
     """
     return tomllib.loads(LABELS.read_text())
 
@@ -288,63 +299,186 @@ def causes_of(results: Mapping[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def measure(python: Path | None) -> dict[str, Any]:
-    known = json.loads(RESULTS.read_text())["profiles"] if RESULTS.exists() else {}
+def score_groups(results: Mapping[str, Any]) -> dict[str, Any]:
+    """The score of all profiles, of those from elsewhere, and of each other tool beside ours."""
+    suggested = causes_of(results)
+    known = {name: label for name, label in labels().items() if name in suggested}
+    elsewhere = {name: label for name, label in known.items() if "origin" in label}
+    return {
+        "all": score(suggested, known),
+        "elsewhere": score(suggested, elsewhere),
+        "peers": {peer: _beside(peer, results, known) for peer in ("HTA", "TraceLens", "nsys-ai")},
+    }
+
+
+def _beside(peer: str, results: Mapping[str, Any], labelled: Mapping[str, Any]) -> dict[str, Any]:
+    """How another tool's parts of the time agree with the labels, and ours of the same profiles."""
+    told = {
+        name: row["peers"][peer]
+        for name, row in results["profiles"].items()
+        if peer in row.get("peers", {})
+    }
+    # A string says why there is no answer.
+    said = {name: meant_parts(peer, one) for name, one in told.items() if not isinstance(one, str)}
+    causes = causes_of(results)
+    of_same = {name: [{cause} for cause in causes[name]] for name in said}
+    return {
+        "reads": [len(said), len(told)],
+        "theirs": score_parts(said, labelled),
+        "ours": score_parts(of_same, labelled),
+    }
+
+
+def meant_parts(peer: str, told: Any) -> list[set[str]]:
+    """What another tool says of a profile: for each part of the time that counts, or finding, the
+    causes that it can stand for; the largest part first.
+    """
+    if peer == "nsys-ai":
+        means = ([_MEANT[key] for key in _MEANT if line.startswith(key)] for line in told)
+        return [meant[0] for meant in means if meant]
+    if peer == "HTA":
+        parts = {
+            "idle": (told["idle_time"] / 100, _HOST),
+            "other device work": (told["non_compute_time"] / 100, {_COMMUNICATION, _COPIES}),
+        }
+    else:
+        whole = told["total_time"]
+        parts = {
+            "idle": (told["idle_time"] / whole, _HOST),
+            "communication": (told["exposed_comm_time"] / whole, {_COMMUNICATION}),
+            "copies": (told["exposed_memcpy_time"] / whole, {_COPIES}),
+        }
+    large = [part for part in parts.values() if part[0] >= _LEAST_PART]
+    return [meant for _, meant in sorted(large, key=lambda part: -part[0])]
+
+
+def score_parts(
+    said: Mapping[str, Sequence[set[str]]], labelled: Mapping[str, Mapping[str, Sequence[str]]]
+) -> dict[str, list[int]]:
+    """As `score`, of parts that are right where they can stand for a cause that is there."""
+    firsts = speaking = quiet = right = counted = 0
+    for name, parts in said.items():
+        label = labelled[name]
+        first = set(label.get("first", ()))
+        true = first.union(label.get("also", ()))
+        judged = [part for part in parts if part & true or not part <= set(label.get("small", ()))]
+        right += sum(bool(part & true) for part in judged)
+        counted += len(judged)
+        speaking += bool(first)
+        firsts += bool(parts) and bool(parts[0] & first)
+        quiet += not first and not judged
+    return {
+        "first": [firsts, speaking],
+        "nothing": [quiet, len(said) - speaking],
+        "precision": [right, counted],
+    }
+
+
+def measure(python: Path | None, elsewhere: Path | None) -> dict[str, Any]:
+    """Our advice on every labelled profile, beside sums by hand and other tools.
+
+    What is not at hand stays as it was stored.
+    """
+    kept = json.loads(RESULTS.read_text())["profiles"] if RESULTS.exists() else {}
     found: dict[str, Any] = {}
-    for name in (*_SHOWN, *(name for name in labels() if name not in _SHOWN)):
-        path = PROFILES / name
-        found[name] = {"ours": ours(path)}
-        if name in _SHOWN:
-            said = peers(path, python) if python else known.get(name, {}).get("peers", {})
-            found[name] |= {"by_hand": by_hand(path), "peers": said}
+    for name, label in labels().items():
+        folder = elsewhere if "origin" in label else PROFILES
+        if folder is None:
+            found |= {name: kept[name]} if name in kept else {}
+            continue
+        path = folder / name
+        row: dict[str, Any] = {"ours": ours(path)}
+        if name.endswith(_SUMMED):
+            told = peers(path, python) if python else kept.get(name, {}).get("peers", {})
+            row["peers"] = told
+            if folder == PROFILES:  # of others the sums stand beside their labels
+                row["by_hand"] = by_hand(path)
+        found[name] = row
     results: dict[str, Any] = {"profiles": found}
-    results["score"] = score(causes_of(results), labels())
+    results["score"] = score_groups(results)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     return results
 
 
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What a change of a cause does to the score: counts that differ, then suggestions."""
+    lines = []
+    for what in ("first", "nothing", "precision", "recall"):
+        old, new = (found["score"]["all"][what] for found in (before, after))
+        if old != new:
+            lines.append(f"{what}: {old[0]} of {old[1]} before, {new[0]} of {new[1]} now")
+    old_causes, new_causes = causes_of(before), causes_of(after)
+    for name, causes in new_causes.items():
+        if name not in old_causes:
+            lines.append(f"{name}: new")
+        elif causes != old_causes[name]:
+            said = (", ".join(some) or "nothing" for some in (old_causes[name], causes))
+            lines.append("{}: {} -> {}".format(name, *said))
+    return lines or ["nothing changes"]
+
+
 def score_lines(scored: Mapping[str, Any]) -> list[str]:
-    """The score as a table of Markdown, with counts."""
-    rows = [("what an expert says first, first", *scored["first"])]
-    rows += [("nothing said where nothing is", *scored["nothing"])]
-    rows += [("suggestions that are true", *scored["precision"])]
-    rows += [("causes that are suggested", *scored["recall"])]
-    lines = [
-        "The advice was written with these profiles at hand: of others it is right less often."
-    ]
-    lines += ["", f"| of {scored['profiles']} profiles | right | of |", "|---|--:|--:|"]
-    lines += [f"| {what} | {right} | {count} |" for what, right, count in rows]
+    """The score as tables of Markdown, with counts."""
+    lines = ["The advice was written with some of these profiles at hand; those from elsewhere"]
+    lines += ["were labelled afterwards.", ""]
+    lines += ["| | all | from elsewhere |", "|---|--:|--:|"]
+    for what, key in _COUNTED.items():
+        both = ("{} of {}".format(*scored[group][key]) for group in ("all", "elsewhere"))
+        lines.append("| {} | {} | {} |".format(what, *both))
     lines += ["", "| cause | true of suggested | suggested of true |", "|---|--:|--:|"]
-    for cause, of_cause in scored["causes"].items():
-        precision, recall = ("{} of {}".format(*of_cause[what]) for what in ("precision", "recall"))
+    for cause, counts in scored["all"]["causes"].items():
+        precision, recall = ("{} of {}".format(*counts[what]) for what in ("precision", "recall"))
         lines.append(f"| {cause} | {precision} | {recall} |")
+    return [*lines, "", *peer_lines(scored["peers"])]
+
+
+def peer_lines(scored: Mapping[str, Any]) -> list[str]:
+    """Other tools beside ours, each on the profiles that it reads, as a table of Markdown."""
+    lines = ["| (ours) | reads | first | quiet | true |", "|---|--:|--:|--:|--:|"]
+    for peer, both in scored.items():
+        theirs, same = both["theirs"], both["ours"]
+        name = "HolisticTraceAnalysis" if peer == "HTA" else peer
+        cells = [f"{name} {VERSIONS[peer]}", "{} of {}".format(*both["reads"])]
+        for what in _PARTS:
+            ours_of_all = str(same[what][0])
+            if theirs[what][1] != same[what][1]:  # each says another number of things
+                ours_of_all += f" of {same[what][1]}"
+            cells.append("{} of {} ({})".format(*theirs[what], ours_of_all))
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
 def figures() -> list[str]:
-    """What the results say, as two sentences."""
+    """What the results say, as sentences."""
     results = json.loads(RESULTS.read_text())
-    rows = [results["profiles"][name] for name in _SHOWN]
-    suggested = [row["ours"]["suggested"] for row in rows]
+    suggested = [row["ours"]["suggested"] for row in results["profiles"].values()]
     first = sorted(found[0]["at_most_share"] for found in suggested if found)
+    scored, elsewhere = results["score"]["all"], results["score"]["elsewhere"]
     return [
-        f"Of **{len(rows)}** profiles of others, `explain` suggests a change for **{len(first)}**.",
-        f"The first suggestion saves at most **{median(first):.0%}** of the step, in the median "
-        f"({first[0]:.0%} to {first[-1]:.0%}).",
+        f"Of **{len(suggested)}** labelled profiles, `explain` suggests a change for "
+        f"**{len(first)}**. The first saves at most **{median(first):.0%}** of the step "
+        f"(median; {first[0]:.0%} to {first[-1]:.0%}).",
+        "What an expert says first comes first in **{} of {}**, ".format(*scored["first"])
+        + "from elsewhere in {} of {}; ".format(*elsewhere["first"])
+        + "**{} of {}** suggestions are true, ".format(*scored["precision"])
+        + "from elsewhere {} of {}.".format(*elsewhere["precision"]),
     ]
+
+
+def peer_table() -> list[str]:
+    """Other tools beside ours, of the stored results."""
+    return peer_lines(json.loads(RESULTS.read_text())["score"]["peers"])
 
 
 def text() -> str:
     """All results: the score, ours, sums by hand over the whole file, and what other tools say.
 
-    HTA is HolisticTraceAnalysis 0.5.0 (its temporal and idle time breakdown), nsys-ai is 0.3.0 (its
-    skill `root_cause_matcher`), TraceLens is AMD's at commit 171dd747 (its GPU timeline).
+    HTA is HolisticTraceAnalysis (its temporal and idle time breakdown), of nsys-ai the skill
+    `root_cause_matcher` is asked, of TraceLens, AMD's, the GPU timeline.
     """
     results = json.loads(RESULTS.read_text())
     lines = [*score_lines(results["score"]), ""]
-    for name in _SHOWN:
-        row = results["profiles"][name]
-        hand = row["by_hand"]
+    for name, row in results["profiles"].items():
         lines += [f"## {name}", "", row["ours"]["headline"], ""]
         lines += ["| suggested | saves at most | where |", "|---|--:|---|"]
         lines += [
@@ -352,15 +486,16 @@ def text() -> str:
             f"({one['at_most_share']:.0%}) | {(one['where'] or '').replace('|', '/')} |"
             for one in row["ours"]["suggested"]
         ] or ["| nothing | | |"]
-        lines += [
-            "",
-            f"By hand: {hand['span_ms']:.5g} ms from the first to the last device work, "
-            f"{hand['busy_ms']:.5g} ms busy, {hand['idle_share']:.0%} idle; longest gap "
-            f"{hand['longest_gap_ms']:.4g} ms; copies from or to the host beside which nothing "
-            f"runs {hand['copies_alone_ms']:.4g} ms.",
-            "",
-        ]
-        lines += _said(row["peers"])
+        if "by_hand" in row:
+            hand = row["by_hand"]
+            lines += [
+                "",
+                f"By hand: {hand['span_ms']:.5g} ms from the first to the last device work, "
+                f"{hand['busy_ms']:.5g} ms busy, {hand['idle_share']:.0%} idle; longest gap "
+                f"{hand['longest_gap_ms']:.4g} ms; copies from or to the host beside which nothing "
+                f"runs {hand['copies_alone_ms']:.4g} ms.",
+            ]
+        lines += ["", *_said(row.get("peers", {})), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -397,21 +532,25 @@ def _said(told: dict[str, Any]) -> list[str]:
     return lines
 
 
-def main() -> None:
+def run() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--peers", type=Path, metavar="PYTHON", help="interpreter that has the other tools"
     )
+    parser.add_argument(
+        "--elsewhere", type=Path, metavar="FOLDER", help="profiles that are not in this repository"
+    )
     parser.add_argument("--print", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if args.print:
         print(text())
         return
-    results = measure(args.peers)
-    print("\n".join(score_lines(results["score"])))
+    before = json.loads(RESULTS.read_text())
+    results = measure(args.peers, args.elsewhere)
+    print("\n".join([*score_lines(results["score"]), "", *differences(before, results)]))
 
 
 if __name__ == "__main__":
-    main()
+    run()

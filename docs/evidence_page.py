@@ -458,14 +458,14 @@ SECTIONS = (
     ),
     Section(
         "What does a profile of somebody else give?",
-        "Profiles that other people recorded are imported complete "
-        "(`tests/data/profiles/README.md`). Ten with advice were searched for after it "
-        "had been written.",
+        "Profiles of others are imported complete (`tests/data/profiles/README.md`). Those from "
+        "elsewhere were labelled after the advice was written. A tool's part of the time is "
+        "right if it can be a labelled cause.",
         coverage_figures,
         "`benchmarks/results/profile_coverage*.json`; `python benchmarks/profile_advice.py "
-        "--print` shows each suggestion beside sums by hand, HolisticTraceAnalysis, nsys-ai and "
-        "TraceLens.",
+        "--print` shows each suggestion beside sums by hand and other tools.",
         "A suggestion is an upper bound, and was not tried.",
+        profile_advice.peer_table,
     ),
     Section(
         "Does a table of times get the right edges?",

@@ -301,7 +301,7 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
     of_ranges = _in_ranges(step, gaps) if again else None
     if again and (step.knows_steps or of_ranges):
         return of_ranges
-    share_ms = per_step_ms if again else length_ms
+    share_ms = per_step_ms if again else max(length_ms, per_step_ms)
     if length_ms < _LEAST_MS or share_ms < _LEAST_SHARE * step.time_ms:
         return None
     if not step.enough(per_step_ms):

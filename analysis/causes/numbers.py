@@ -112,7 +112,7 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
     products = step.select_kernels(lambda name: kernel_precision(name) == "fp32")
     spent_ms = float(products["ms"].sum())
     if fp32 is None or not others or spent_ms <= 0:
-        return None
+        return None if step.is_jax else _suggest_halves(step)
     if step.is_jax and len(step.select_kernels(lambda name: kernel_precision(name) == "tf32")):
         return None  # one setting of JAX allows TF32, and it is on: XLA chose each kernel
     # The bound is of the change that is proposed: TF32 before autocast, which changes more.
@@ -120,7 +120,7 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
     best = fast[0] if fast else max(others, key=lambda roof: roof.per_s)
     saved_ms = spent_ms * (1 - fp32.per_s / best.per_s)
     if best.per_s < _FASTER * fp32.per_s or not step.enough(saved_ms):
-        return None
+        return None if step.is_jax else _suggest_halves(step)
     ratio = best.per_s / fp32.per_s
     evidence = (
         fact("products in fp32, per step", spent_ms, "ms", "kernels.name"),
@@ -142,8 +142,8 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
 
 
 def _suggest_halves(step: ProfiledStep) -> Suggestion | None:
-    """Suggest half precision for products in fp32 and in TF32, of a program that no framework has
-    one setting for.
+    """Suggest half precision for products in fp32 and in TF32: of a program that no framework has
+    one setting for, or where PyTorch has set TF32 already.
     """
     best = 0.0
     for name in _HALVES:
@@ -166,13 +166,16 @@ def _suggest_halves(step: ProfiledStep) -> Suggestion | None:
     if not step.enough(saved_ms):
         return None
     longer = step.groups[of_name.isin(("fp32", "tf32"))]
+    has_bf16 = step.hardware.roof("compute", "bf16") is not None
+    factors = (_TORCH_FACTORS["bf16"],) if step.is_torch and has_bf16 else ()
     return Suggestion(
         cause=PRECISION,
         what="computes products in long types, beside tensor cores that take shorter ones",
         at_most_ms=saved_ms,
         evidence=tuple(evidence),
         where=step.place_of(longer),
-        remedy="compute products in fp16 or bf16",
+        factors=factors,
+        remedy=None if factors else "compute products in fp16 or bf16",
     )
 
 

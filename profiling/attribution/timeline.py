@@ -181,12 +181,17 @@ class Timeline:
         """
         windows = self.marked.windows()
         low = np.array([window.start_ns for window in windows])
+        works = np.array([window.end_ns > window.start_ns for window in windows])
         for start_ns, step in placed:
+            works[step[step != NONE]] = True
             # No work ends after its step, which ends with its last work.
             self.lost["device_work_cut_by_steps"] += int(
                 np.count_nonzero((start_ns < low[step]) & (step != NONE))
             )
-        self._describe(windows)
+        if not works.any():
+            works[:] = True
+        self.lost["steps_without_work"] = count_true(~works)
+        self._describe(windows, works)
 
     def find_steps(self, work: DeviceWork, communicates: Bools) -> None:
         """Find steps without marks, and set the steps of all device work.
@@ -213,7 +218,8 @@ class Timeline:
         cut = inside & (work.end_ns > high[work.step])
         self.lost["device_work_outside_steps"] = count_true(timed & ~inside)
         self.lost["device_work_cut_by_steps"] = count_true(cut)
-        self._describe([steps.Window(NONE, NONE, 0, *window) for window in windows])
+        repeated = [steps.Window(NONE, NONE, 0, *window) for window in windows]
+        self._describe(repeated, np.ones(len(repeated), np.bool_))
 
     def _find_windows(self, work: DeviceWork, kernels: Bools) -> steps.Windows:
         """The windows of steps that repeat; none if all is one step."""
@@ -278,7 +284,8 @@ class Timeline:
         layers = len(np.unique(pairs[0]))
         return bool(pairs.shape[1] < 0.5 * len(windows) * layers)
 
-    def _describe(self, windows: Sequence[steps.Window]) -> None:
+    def _describe(self, windows: Sequence[steps.Window], works: Bools) -> None:
+        """Make the rows of the windows that work: those without time and work are no steps."""
         batches = self._batches(len(windows))
         if self._options.batch is not None:
             self.batch_from = "the command line"
@@ -287,7 +294,8 @@ class Timeline:
         elif self._stated_batch is not None:
             self.batch_from = "the metadata of the trace"
         rounds: Counter[tuple[str | None, int]] = Counter()
-        for step, (window, of_spans) in enumerate(zip(windows, batches, strict=True)):
+        for step in np.flatnonzero(works).tolist():
+            window, of_spans = windows[step], batches[step]
             batch = self._options.batch or window.batch or self._stated_batch or of_spans
             row: dict[str, Any] = {
                 "step": step,

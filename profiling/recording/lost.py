@@ -166,6 +166,8 @@ _REPAIRED = {
     "ranges_cut": "ranges that ended after the range around them; they were cut at its end",
     "steps_cut": "step marks that begin before the previous step ends and end after it; they "
     "begin at that end now",
+    "steps_without_work": "marked steps in which nothing was launched, and which end before "
+    "the work of earlier ones; they are no steps of the mean",
     "steps_without_length": "steps that end when they begin, by the profile's clock; they "
     "last 1 ns now",
     "stray_commas": "lists or objects that end in a comma, which JSON does not allow; nothing "

@@ -35,14 +35,53 @@ def test_a_score_counts_what_is_true_what_is_said_and_what_is_first():
 
 def test_the_stored_score_is_that_of_the_stored_advice():
     results = json.loads(advice.RESULTS.read_text())
-    assert results["score"] == advice.score(advice.causes_of(results), advice.labels())
+    assert results["score"] == advice.score_groups(results)
+    assert results["profiles"].keys() == advice.labels().keys()
+
+
+def test_a_part_of_another_tool_is_right_where_it_can_stand_for_a_cause():
+    labels = {
+        "busy": {"first": []},
+        "gaps": {"first": ["host code in one gap"], "small": ["exposed communication"]},
+        "copies": {"first": ["exposed communication"], "also": ["copies from and to the host"]},
+    }
+    hta = {"idle_time": 60.0, "non_compute_time": 30.0}
+    said = {name: advice.meant_parts("HTA", hta) for name in labels}
+    found = advice.score_parts(said, labels)
+    # Idle is right of gaps; other device work is communication or copies.
+    assert found == {"first": [1, 2], "nothing": [0, 1], "precision": [2, 6]}
+    findings = ["Kernel Hotspot: x", "Small Kernel Overhead: 9 launches", "NCCL Serialization: y"]
+    small, collectives = advice.meant_parts("nsys-ai", findings)
+    assert "launch- or host-bound" in small
+    assert collectives == {"exposed communication"}
+    lens = {"total_time": 100.0, "idle_time": 4.0, "exposed_comm_time": 6.0}
+    assert advice.meant_parts("TraceLens", {**lens, "exposed_memcpy_time": 9.0}) == [
+        {"copies from and to the host"},
+        {"exposed communication"},
+    ]
+
+
+def test_a_change_of_a_cause_prints_what_it_does_to_the_score():
+    def results(causes, precision):
+        suggested = [{"cause": cause} for cause in causes]
+        whole = {"first": [1, 1], "nothing": [0, 0], "precision": precision, "recall": [1, 1]}
+        return {"profiles": {"p": {"ours": {"suggested": suggested}}}, "score": {"all": whole}}
+
+    before = results(["input"], [1, 1])
+    assert advice.differences(before, before) == ["nothing changes"]
+    assert advice.differences(before, results(["input", "copies"], [1, 2])) == [
+        "precision: 1 of 1 before, 1 of 2 now",
+        "p: input -> input, copies",
+    ]
 
 
 def test_labels_name_causes_and_profiles_that_there_are():
     causes = {cause.name for cause in (*catalogue._OF_TERMS, *catalogue.OF_PROFILES)}
     for name, label in advice.labels().items():
-        assert (PROFILES / name).exists(), name
-        assert {cause for causes in label.values() for cause in causes} <= causes, name
+        assert (PROFILES / name).exists() != ("origin" in label), name
+        named = {cause for key in ("first", "also", "small") for cause in label.get(key, ())}
+        assert named <= causes, name
     timelines = {path.name for path in PROFILES.glob("*.json.gz")}
     timelines |= {path.name for path in PROFILES.glob("*.sqlite.gz")}
+    timelines |= {path.name for path in PROFILES.glob("*.xplane.*")}
     assert timelines - set(advice.labels()) == WITHOUT_KERNELS | {OF_TENSORFLOW}

@@ -17,10 +17,11 @@ from curvescope.commands.scale import PARTS as SCALE
 from curvescope.profiling.readers import READERS
 
 from ..profiling.readers.fuzzing import SEEDS
-from ..shared import shared_folder
+from ..shared import PROFILES, shared_folder
 from ..tables import ask_each
 from .kinds_of_recordings import MADE, of_readers, of_stored
 
+FILES = [path for path in PROFILES.iterdir() if path.suffix not in (".md", ".py")]
 # The kinds on which every option is tried: the richest of each origin.
 FOR_OPTIONS = ("own step", "table of times", "nsys_sqlite 1")
 # Positional arguments that are recordings, by `dest`.
@@ -280,6 +281,19 @@ def test_every_line_is_quick_for_some_kind_and_every_kind_has_quick_lines():
     assert all(any(line in dealt for dealt in quick.values()) for line in lines)
     for name in KINDS:
         assert len(deal(lines, name, "quick")) + len(deal(lines, name, "others")) == len(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.name for path in FILES))
+def test_no_command_ends_in_a_traceback_on_a_profile_of_others(name, tmp_path, command):
+    """The file is imported again by `import`; the other commands take the recording of it, or the
+    file, where that is refused.
+    """
+    shutil.copy(PROFILES / name, tmp_path / name)
+    imported = command("import", name, "-o", "r", cwd=tmp_path)
+    assert imported.returncode in (0, 2)
+    recording = tmp_path / ("r" if imported.returncode == 0 else name)
+    check([(one, plain_line(one)) for one in READING if one != "import"], recording, command)
 
 
 @pytest.mark.slow

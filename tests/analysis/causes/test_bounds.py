@@ -31,6 +31,14 @@ MANAGED = re.compile(r"managed")
 COLLECTIVES = re.compile(r"nccl|rccl", re.IGNORECASE)
 LAYOUTS = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
 SOFTMAX = re.compile(r"softmax_warp_forward|cunn_SoftMaxForward<")
+FP32 = re.compile(r"sgemm|scudnn|f32f32_f32f32")
+POINTWISE = re.compile(r"at::native::(vectorized_|unrolled_)?elementwise_kernel")
+OPTIMIZER = re.compile(r"Optimizer\.step")
+# Operators whose kernels are no part of a network that a compiler fuses.
+OUTSIDE = re.compile(r"Optimizer|AccumulateGrad|distributed", re.IGNORECASE)
+WAITS = re.compile(r"Synchronize")
+LONG_NS = 20_000  # of a gap
+NEAR_NS = 200_000  # between a wait and a gap that follows from it
 CONTEXT_NS = 50e6  # a longer allocation makes a context
 COPY_KINDS = {1: "HtoD", 2: "DtoH", 11: "HtoD managed", 12: "DtoH managed"}  # of CUPTI
 _WITH_IDLE = re.compile(r"idle|time of the optimizer")
@@ -64,10 +72,13 @@ def common_ms(first, second):
 
 
 class File:
-    """Device work, calls and ranges of a file, by json or sqlite3 alone; times in ns."""
+    """Device work, calls and ranges of a file, by json or sqlite3 alone; times in ns.
+
+    A row is start, end, name and correlation, of device work also its device and stream.
+    """
 
     def __init__(self, name, folder):
-        self.device, self.calls, self.ranges = [], [], []  # start, end, name, correlation
+        self.device, self.calls, self.ranges = [], [], []
         if name.endswith(".sqlite.gz"):
             self._read_export(PROFILES / name, folder / "export.sqlite")
         else:
@@ -82,7 +93,7 @@ class File:
             row = (start, start + round(1e3 * float(event["dur"])), str(event["name"]))
             row = (*row, args.get("correlation"))
             if category == "kernel" or category.endswith(("memcpy", "memset")):
-                self.device.append(row)
+                self.device.append((*row, (args.get("device"), args.get("stream"))))
             elif category == "runtime" or category.endswith(("_runtime", "_driver")):
                 self.calls.append(row)
             elif category in ("user_annotation", "cpu_op", "operator"):
@@ -100,10 +111,12 @@ class File:
             ):
                 if (table := f"CUPTI_ACTIVITY_KIND_{kind}") in tables:
                     rows = database.execute(
-                        f"SELECT start, end, {name}, correlationId FROM {table}"
+                        f"SELECT start, end, {name}, correlationId, deviceId, streamId FROM {table}"
                     )
                     names = texts if kind == "KERNEL" else COPY_KINDS
-                    self.device += [(a, b, names.get(text, kind), at) for a, b, text, at in rows]
+                    self.device += [
+                        (a, b, names.get(text, kind), at, place) for a, b, text, at, *place in rows
+                    ]
             for kind in ("RUNTIME", "DRIVER"):
                 if (table := f"CUPTI_ACTIVITY_KIND_{kind}") in tables:
                     rows = database.execute(
@@ -132,11 +145,11 @@ class File:
         for _, end, _, correlation in self.calls:
             if correlation is not None:
                 launched[correlation] = max(end, launched.get(correlation, end))
-        work = sorted(self.device)
+        work = sorted(self.device, key=lambda row: row[:2])
         gaps = []
         for low, high in windows:
             reached = low
-            for start, end, _, correlation in work:
+            for start, end, _, correlation, _ in work:
                 if end <= low or start >= high:
                     continue
                 until = min(start, launched.get(correlation, start))
@@ -147,16 +160,84 @@ class File:
 
     def alone_ms(self, matches, windows):
         """Time in some windows in which device work runs, and all of it has names that match."""
+        return self.time_of(lambda row: matches.search(row[2]), windows)
+
+    def time_of(self, picks, windows):
+        """The same of work that is picked by its row."""
         edges = [(low, 0, 1) for low, _ in windows] + [(high, 0, -1) for _, high in windows]
-        for start, end, name, _ in self.device:
-            which = 1 if matches.search(name) else 2
-            edges += [(start, which, 1), (end, which, -1)]
+        for row in self.device:
+            which = 1 if picks(row) else 2
+            edges += [(row[0], which, 1), (row[1], which, -1)]
         inside, before, total = [0, 0, 0], 0, 0
         for at, which, change in sorted(edges):
             total += (at - before) * (inside[0] > 0 and inside[1] > 0 and not inside[2])
             inside[which] += change
             before = at
         return total / 1e6
+
+    def launched_in(self, matches):
+        """The correlations of calls that begin in ranges whose names match."""
+        spans = np.array(union([(a, b) for a, b, text, _ in self.ranges if matches.search(text)]))
+        if not len(spans):
+            return set()
+        begins = np.array([start for start, *_ in self.calls])
+        at = np.searchsorted(spans[:, 0], begins, side="right") - 1
+        inside = (at >= 0) & (begins < spans[at, 1])
+        return {call[3] for call, is_in in zip(self.calls, inside, strict=True) if is_in}
+
+
+def optimizer_ms(file, windows, idle):
+    """Time in which nothing but work that an optimizer launched runs, and idle time in its
+    ranges.
+    """
+    mine = file.launched_in(OPTIMIZER)
+    ranges = [(a, b) for a, b, text, _ in file.ranges if OPTIMIZER.search(text)]
+    return file.time_of(lambda row: row[3] in mine, windows) + common_ms(idle, ranges)
+
+
+def pointwise_ms(file, windows, _idle):
+    """What one kernel instead of each run of pointwise ones saves, if it takes as long as the
+    shortest; of the device on which that is most.
+    """
+    outside = file.launched_in(OUTSIDE)
+    by_stream = {}
+    for row in sorted(file.device, key=lambda row: row[:2]):
+        if any(low <= row[0] < high for low, high in windows):
+            by_stream.setdefault(tuple(row[4]), []).append(row)
+    saved = {}
+    for (device, _), rows in by_stream.items():
+        run = []
+        for start, end, name, correlation, _ in [*rows, (0, 0, "end", None, None)]:
+            if POINTWISE.search(name) and correlation not in outside:
+                run.append(end - start)
+                continue
+            if len(run) > 1:
+                saved[device] = saved.get(device, 0) + sum(run) - min(run)
+            run = []
+    return max(saved.values(), default=0) / 1e6
+
+
+def longest_gap_ms(file, _windows, idle):
+    """The longest time in which the device waits for the host, and hardly a call or a fetch is."""
+    calls = [(start, end) for start, end, *_ in file.calls]
+    fetches = [(a, b) for a, b, text, _ in file.ranges if FETCHES.search(text)]
+    busy = union(calls + fetches)
+    for start, end in sorted(idle, key=lambda gap: gap[0] - gap[1]):
+        length_ms = (end - start) / 1e6
+        if common_ms([(start, end)], busy) < 0.1 * length_ms:
+            return length_ms
+    return 0.0
+
+
+def waits_ms(file, _windows, idle):
+    """For each gap the waits that end in it or shortly before, up to its length."""
+    waits = sorted((end, end - start) for start, end, name, _ in file.calls if WAITS.search(name))
+    total = 0
+    for start, end in idle:
+        if end - start > LONG_NS:
+            near = sum(length for ended, length in waits if start - NEAR_NS <= ended < end)
+            total += min(near, end - start)
+    return total / 1e6
 
 
 def copies_beside_ms(file, windows):
@@ -165,7 +246,7 @@ def copies_beside_ms(file, windows):
     """
     alone = file.alone_ms(COPIES, windows)
     longer = max(
-        common_ms(windows, [(a, b) for a, b, text, _ in file.device if kind in text])
+        common_ms(windows, [(a, b) for a, b, text, *_ in file.device if kind in text])
         for kind in ("HtoD", "DtoH")
     )
     return min(alone, sum(high - low for low, high in windows) / 1e6 - longer)
@@ -181,7 +262,18 @@ NAMED = {
     "launch- or host-bound": lambda _file, _windows, idle: sum(
         (end - start) / 1e6 for start, end in idle if end - start <= 1e6
     ),
+    "optimizer work": optimizer_ms,
+    "pointwise kernels in a row": pointwise_ms,
+    "host code in one gap": longest_gap_ms,
+    "host waits for the device": waits_ms,
 }
+
+
+def check_precision(file, windows, suggestion, steps):
+    """A shorter type saves what its peak says, of all time in which only products in fp32 run."""
+    peaks = [fact.after for fact in suggestion.evidence if fact.what.endswith("that of fp32")]
+    least_ms = sum(file.alone_ms(FP32, windows) * (1 - 1 / peak) for peak in peaks) / steps
+    assert suggestion.at_most_ms >= 0.97 * least_ms
 
 
 @pytest.mark.first_rows(1)
@@ -211,6 +303,8 @@ def test_no_bound_is_less_than_the_time_it_names(name, imported_profile, tmp_pat
     for cause in NAMED.keys() & told.keys():
         least_ms = NAMED[cause](file, windows, idle) / step.steps
         assert told[cause].at_most_ms >= 0.97 * least_ms, cause
+    if "precision" in told:
+        check_precision(file, windows, told["precision"], step.steps)
     # Long ones make a context, or are pressure like the others.
     long_ms = common_ms(idle, file.of_calls(ALLOCATES, CONTEXT_NS)) / step.steps
     if long_ms > 0.03 * step.time_ms:

@@ -251,6 +251,8 @@ def test_kernels_without_a_launch_are_no_idle_time(tmp_path, advice):
     found, told = advice(trace_of(tmp_path / "chain.json", kernels, calls, ranges))
     assert sum(time.time_ms for time in found.step.idle) == pytest.approx(0.0, abs=1e-3)
     assert not told
+    # Nothing ran in the second step, which halved the time of a step.
+    assert (found.step.steps, found.step.time_ms) == (1, pytest.approx(14.0))
 
 
 def test_pytorch_is_known_by_its_kernels(tmp_path, advice):
@@ -282,6 +284,37 @@ def test_words_and_bound_are_of_one_change(tmp_path, advice):
     assert products.suggestion.at_most_ms == pytest.approx(
         1 - 19.5 / 312 + 7 * (1 - 156 / 312), rel=1e-3
     )
+
+
+A100 = {**T4, "name": "NVIDIA A100-SXM4-40GB", "numSms": 108, "computeMajor": 8, "computeMinor": 0}
+
+
+def test_products_in_tf32_of_pytorch_could_take_half_the_bits(tmp_path, advice):
+    """Only those in fp32 were counted: nothing was said where PyTorch had set TF32 already."""
+    product = "cutlass_80_tensorop_s1688gemm_256x128_32x3_nt_align1"
+    kernels = [(3.0 * at, 2.9, product, at + 1) for at in range(4)]
+    calls = [(0.01 * at, 0.005, "cudaLaunchKernel", at + 1) for at in range(4)]
+    operators = [(0.01 * at, 0.009, "aten::mm") for at in range(4)]
+    path = trace_of(tmp_path / "tf32.json", kernels, calls, (), operators)
+    path.write_text(path.read_text().replace(json.dumps(T4), json.dumps(A100)))
+    _, told = advice(path)
+    products = told["precision"].suggestion
+    assert products.factors == ("bf16_autocast",)
+    # Of each of four steps, one product.
+    assert products.at_most_ms == pytest.approx(2.9 * (1 - 156 / 312), rel=1e-3)
+
+
+def test_a_few_gaps_count_together(tmp_path, advice):
+    """Three of 12 ms in a step of 250: each is less than a tenth of it."""
+    kernels, calls, at = [], [], 0.0
+    for number in range(4):
+        calls.append((at, 0.01, "cudaLaunchKernel", number + 1))
+        kernels.append((at + 0.02, 53.48, f"work_{number}", number + 1))
+        at += 53.5 + 12.0
+    _, told = advice(
+        trace_of(tmp_path / "gaps.json", kernels, calls, [(0.0, at, "ProfilerStep#1")])
+    )
+    assert told["host code in one gap"].suggestion.at_most_ms == pytest.approx(4 * 12.0, rel=0.01)
 
 
 def test_a_loop_of_one_launch_is_bound_by_launches(tmp_path, advice):

@@ -14,7 +14,7 @@ from .words import html_text, shorten
 
 _WIDTH, _HEIGHT = 760, 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 70, 52  # around the axes
-_INK, _SOFT, _LINE, _DATA, _SLOW = "#1c1b19", "#5d5a54", "#e4e0d8", "#2b6cb0", "#b3261e"
+_INK, _SOFT, _LINE, DATA_COLOR, SLOW_COLOR = "#1c1b19", "#5d5a54", "#e4e0d8", "#2b6cb0", "#b3261e"
 _ROOM = 1.15  # between the outermost values and the frame, as a factor
 _APART = 20  # pixels between two labels of an axis
 _MOST_NAMES = 6  # points of a roofline that have a number, and their names below
@@ -45,7 +45,7 @@ class _Scale:
 
 
 @dataclass
-class _Chart:
+class Chart:
     """A frame with two logarithmic axes, to which marks are added."""
 
     title: str
@@ -121,8 +121,9 @@ class _Chart:
         )
 
 
-def _chart(title: str, facts: str, across: Sequence[float], up: Sequence[float]) -> _Chart:
-    return _Chart(
+def make_chart(title: str, facts: str, across: Sequence[float], up: Sequence[float]) -> Chart:
+    """An empty chart with room for these values."""
+    return Chart(
         title,
         shorten(facts, _FACTS),
         _Scale(min(across) / _ROOM, max(across) * _ROOM, _LEFT, _WIDTH - _RIGHT),
@@ -139,7 +140,7 @@ def curve_svg(page: Page) -> str:
     sizes = [float(point.condition) for point in points]
     times_ms = [point.time_ms.value for point in points]
     facts = ", ".join(filter(None, (page.facts(_FACTS), page.how_quiet().plain)))
-    chart = _chart(page.verdict(), facts, sizes, times_ms)
+    chart = make_chart(page.verdict(), facts, sizes, times_ms)
     ticks = [(time, number(time, 3)) for time in chart.up.ticks()]
     axis = diagnosis.axis.name
     chart.axes([(size, f"{size:g}") for size in sizes], ticks, axis, "ms a step, 95 % interval")
@@ -148,10 +149,10 @@ def curve_svg(page: Page) -> str:
         chart.line([end for end in ends if end[1] > chart.up.low], _SOFT, 1, dash="5 4")
         said = f"{number(line.fixed_ms, 3)} ms + {number(line.each_ms, 3)} ms × {axis}"
         chart.text(_WIDTH - _RIGHT, _TOP - 10, f"dashed: {said}", "end")
-    chart.line(list(zip(sizes, times_ms, strict=True)), _DATA)
+    chart.line(list(zip(sizes, times_ms, strict=True)), DATA_COLOR)
     slow = {found.at for found in page.found if found.is_slow_size}
     for point, size in zip(points, sizes, strict=True):
-        time, color = point.time_ms, _SLOW if point.condition in slow else _DATA
+        time, color = point.time_ms, SLOW_COLOR if point.condition in slow else DATA_COLOR
         if math.isfinite(time.high) and time.low > 0:
             chart.line([(size, time.low), (size, time.high)], color, 2)
         tip = f"{axis} {size:g}: {number(time.value)} ms, n = {point.n}"
@@ -172,7 +173,9 @@ def roofline_svg(drawn: Roofline, title: str) -> str:
     across = [level.flops_per_byte for _, level in placed] or [1.0]
     rates = [point.flops_per_s for point, _ in placed] + [roof.per_s for roof in compute]
     across += [peak.per_s / bytes_.per_s for peak in compute for bytes_ in memory]
-    chart = _chart(title, f"by {drawn.by}; a dot's area is its time", across, rates or [1.0, 10.0])
+    chart = make_chart(
+        title, f"by {drawn.by}; a dot's area is its time", across, rates or [1.0, 10.0]
+    )
     ticks = [
         (rate, quantity(rate, "FLOP/s", 2).removesuffix("FLOP/s")) for rate in chart.up.ticks()
     ]
@@ -199,7 +202,7 @@ def roofline_svg(drawn: Roofline, title: str) -> str:
         radius = 3 + 9 * math.sqrt(point.time_s / longest)
         place = level.flops_per_byte, point.flops_per_s
         time = f"{number(1e3 * point.time_s, 3)} ms"
-        chart.dot(*place, _DATA, radius, f"{point.label}: {time}, {level.source} bytes")
+        chart.dot(*place, DATA_COLOR, radius, f"{point.label}: {time}, {level.source} bytes")
         if index < _MOST_NAMES:
             label = str(index + 1)
             chart.text(

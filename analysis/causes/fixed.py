@@ -260,7 +260,7 @@ def weigh_not_significant(case: Case) -> Claim | None:
                         f"steps at {batch} fall into two groups", *groups, "ms", "steps.duration_ns"
                     )
                 )
-    refutation = "With more rounds on a quiet machine, the interval excludes 0."
+    refutation = "A narrower interval excludes 0."
     return Claim(NOT_SIGNIFICANT, value.value, Strength.FACT, tuple(evidence), refutation)
 
 

@@ -22,6 +22,7 @@ from .words import UNITS, note_hidden, shorten
 
 _OTHER_PACE = math.log(1.03)
 _ALIKE = 0.02  # of a time without an interval: what differs less is no difference
+_BEYOND = "beyond the model's error"
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -118,6 +119,8 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
         what = "No step time" if comparison.unit == STEP else "The time"
         differs = "differs" if comparison.unit == STEP else "does not differ"
         rest = _list_changes(comparison, index)
+        if comparison.is_modelled:
+            return f"{what} of {letter} {differs} from {base}'s {_BEYOND}: {times}.{rest}"
         return (
             f"{what} of {letter} {differs} significantly from {base}'s (Holm correction): "
             f"{times}.{rest}"
@@ -129,7 +132,8 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     sure = "no interval is known"
     if real:
         times_of_both = counted(len(common), f"{comparison.unit} time")
-        sure = f"{len(real)} of {times_of_both} differ{'s' * (len(real) == 1)} significantly"
+        how = _BEYOND if comparison.is_modelled else "significantly"
+        sure = f"{len(real)} of {times_of_both} differ{'s' * (len(real) == 1)} {how}"
     if other := [at.label for at, other_change in real if (other_change.speedup > 1) != faster]:
         sure += f"; {'slower' if faster else 'faster'} at batch {', '.join(other)}"
     rows_are_of_it = line.label == str(comparison.batch)
@@ -157,7 +161,8 @@ def _list_changes(comparison: Comparison, index: int) -> str:
             before, after = (
                 number(time) for time in (row.times_ms[0] or 0.0, row.times_ms[index] or 0.0)
             )
-            return f" Changed most, significantly: {shorten(row.label)}, {before} → {after} ms."
+            how = _BEYOND if comparison.is_modelled else "significantly"
+            return f" Changed most, {how}: {shorten(row.label)}, {before} → {after} ms."
     return ""
 
 
@@ -240,8 +245,9 @@ def _not_recorded(comparison: Comparison) -> str:
 
 def notes(comparison: Comparison) -> list[str]:
     """Notes that explain the numbers."""
+    star = _BEYOND if comparison.is_modelled else "significant"
     notes = [
-        "B/A above 1: B takes longer than A. * significant (95 %, Holm correction over all step "
+        f"B/A above 1: B takes longer than A. * {star} (95 %, Holm correction over all step "
         "times; of rows inside a layer or family that changed). Rows that changed most come first."
     ]
     if comparison.differences:

@@ -279,8 +279,7 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
         lines += [_WORK] if any(_more_work(*shown) for shown in shares) else []
         lines += [
             "* significant (Holm correction over all terms of the anomaly).",
-            "Not significant: terms that cannot be distinguished from 0. They are no cause; more "
-            "rounds would tell.",
+            "Not significant: terms that cannot be distinguished from 0. They are no cause.",
         ]
     return Group(*(Text(line, "dim") for line in lines))
 

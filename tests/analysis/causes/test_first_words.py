@@ -12,6 +12,7 @@ from curvescope.profiling.recording.experiments import Scope
 from curvescope.profiling.recording.store import open_recording
 
 from ...profiling.readers.nsys_export import copy, kernel, launch, write_export
+from ...tables import ask_each
 
 T4 = {"id": 0, "name": "Tesla T4", "totalGlobalMem": 15 << 30, "numSms": 40}
 T4 |= {"computeMajor": 7, "computeMinor": 5}
@@ -157,6 +158,23 @@ def test_copies_of_a_vector_sum_are_no_offloaded_weights(tmp_path, advice):
     # Those to the device share a link, and take 60 ms whatever runs beside them.
     assert copied.suggestion.at_most_ms == pytest.approx(found.step.time_ms - 60.0)
     assert facts_of(copied)["copies in which nothing else runs"] == pytest.approx(90.0)
+
+
+@ask_each(
+    ("memory", "do", "first"),
+    [
+        (0, "pin the host's memory, and copy without blocking", "DataLoader(..., pin_memory=True)"),
+        (1, "copy beside other work", "tensor.to(device"),
+        (99, "copy beside other work, from pinned memory", "DataLoader(..., pin_memory=True)"),
+    ],
+)
+def test_memory_that_no_record_tells_is_not_taken_for_pinned(tmp_path, advice, memory, do, first):
+    """Pageable, pinned and unknown memory, by Nsight Systems' numbers."""
+    kernels, calls = [(8.0, 12.0, "my_kernel", 1)], [(7.9, 0.01, "cudaLaunchKernel", 1)]
+    _, told = advice(export_of(tmp_path / "m.sqlite", kernels, calls, [(0, 7.5, 1, 10**8, memory)]))
+    copied = told["copies from and to the host"]
+    assert copied.do == do
+    assert copied.how.startswith(first)
 
 
 def test_a_launch_that_loads_its_kernel_is_a_first_use(tmp_path, advice):

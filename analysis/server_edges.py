@@ -63,8 +63,8 @@ def find_edges(
 ) -> tuple[tuple[Edge, ...], Estimate | None]:
     """The edge at the largest captured size and other ones, the largest loss of time first.
 
-    Second is what a step beyond the largest captured size takes more, edge or not; None if the log
-    does not tell.
+    Second is the time that a step beyond the largest captured size takes more, edge or not; None if
+    the log does not tell.
 
     Args:
         steps: decode steps of the log.
@@ -136,7 +136,8 @@ def _time_at(curve: tuple[Ints, Floats], at: int) -> float:
 def measure_edge(
     steps: DecodeSteps, curve: tuple[Ints, Floats], at: int, before: int
 ) -> Estimate | None:
-    """What a step behind a size takes more, ms; None where the log has too few changes across it.
+    """The further time of a step behind a size, ms; None where the log has too few changes across
+    it.
 
     Args:
         steps: decode steps of the log.
@@ -170,7 +171,7 @@ def _difference(level: Floats, sizes: Ints, at: int) -> Estimate | None:
 def _slope(
     steps: DecodeSteps, curve: tuple[Ints, Floats], small: Ints, large: Ints
 ) -> tuple[float, float]:
-    """What a request adds to a step near an edge, ms, and its standard error.
+    """The time that a request adds to a step near an edge, ms, and its standard error.
 
     With too few sizes before the edge it lies between nothing and what proportional cost adds.
     """

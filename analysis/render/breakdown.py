@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...base.counted import counted
 from ...base.numbers import number
-from ...profiling.hardware.limits import CEILING, PEAK, Hardware, OfPeak
+from ...profiling.hardware.limits import Hardware, OfPeak
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import KERNEL, STEP, STEPS_KNOWN_BY
 from ..decompose.breakdown import Breakdown, Row, above_roofs, is_partial, of_peak
@@ -21,6 +21,7 @@ from ..decompose.idle import WAITS, IdleTime
 from ..decompose.input_time import WAITING_FOR_INPUT
 from ..decompose.mfu import Mfu
 from ..decompose.terms import IDLE, OVERHEAD, SLOW_STEPS
+from .of_peak import note_of_peaks, show_of_peak
 from .tables import table
 from .words import SAMPLES, UNITS, share, shorten
 
@@ -53,24 +54,6 @@ ABOVE_ROOF_NOTE = (
     f"{ABOVE_ROOF} above the roof of the device: the algorithm needs fewer FLOPs than the direct "
     "one, operands came from a cache, or another kernel did some of the work."
 )
-
-
-_LIMITED = {"compute": "FLOPs", "DRAM": "DRAM"}  # roofs, as a cell names them
-_OF_KIND = {CEILING: "measured on the device", PEAK: "its datasheet has it"}
-
-
-def show_of_peak(reached: OfPeak | None) -> str:
-    """A share of a roof as a cell."""
-    return "" if reached is None else f"{reached.share:.0%} {_LIMITED[reached.level]}"
-
-
-def note_of_peaks(listed: Iterable[OfPeak | None]) -> str | None:
-    """Which peaks the shares are of; None without one."""
-    kinds = {_LIMITED[each.level]: _OF_KIND[each.kind] for each in listed if each is not None}
-    if not kinds:
-        return None
-    named = [f"{name} as {kind}" for name, kind in kinds.items()]
-    return f"Of peak: the roof that a row comes nearest to, {' or '.join(named)}."
 
 
 def rate(per_s: float, above: bool) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from .. import options
 from ..base.counted import counted
 from ..base.errors import CurvescopeError
-from ..profiling.recording.remote_store import as_path
+from ..profiling.recording.remote_store import AnyPath, as_path
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write one Chrome trace, which `curvescope import` can read",
     )
-    kind.add_argument("--csv", action="store_true", help="write a folder with one CSV per table")
+    kind.add_argument(
+        "--csv",
+        action="store_true",
+        help="write a folder with one CSV per table, and of microbenchmarks with their results",
+    )
     kind.add_argument(
         "--parquet", action="store_true", help="write a folder with one Parquet file per table"
     )
@@ -62,7 +66,12 @@ def run(args: argparse.Namespace) -> int:
             "Several recordings go into one trace only: add --perfetto, or export one at a time."
         )
     unplaced = 0
+    inside = _list_benches(args.recording) if args.csv else []
     with ExitStack() as opened:
+        if inside:
+            benches = [opened.enter_context(open_any(path)) for path in inside]
+            export.export_results(benches, target)
+            return _say_written(args, target, kind, unplaced)
         recordings = [
             opened.enter_context(open_any(path)) for path in (args.recording, *args.others)
         ]
@@ -82,6 +91,21 @@ def run(args: argparse.Namespace) -> int:
             export.export_csv(recording, target)
         else:
             export.export_parquet(recording, target)
+    return _say_written(args, target, kind, unplaced)
+
+
+def _list_benches(folder: AnyPath) -> list[Path]:
+    """The recordings of a benchmark with several sweeps, which are folders in one."""
+    from ..profiling.recording.store import META_FILE, open_recording
+
+    if not isinstance(folder, Path) or not folder.is_dir() or (folder / META_FILE).exists():
+        return []
+    inside = sorted(path.parent for path in folder.glob(f"*/{META_FILE}"))
+    types = {open_recording(path).meta.get("recording_type") for path in inside}
+    return inside if types == {"bench"} else []
+
+
+def _say_written(args: argparse.Namespace, target: Path, kind: str, unplaced: int) -> int:
     if args.json:
         from ..analysis.render.documents import print_document
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...analysis.render import terminal
+from ...analysis.render.of_peak import note_of_peaks
 from ...analysis.render.tables import table
 from ...base.arguments import parse_share
 from ...base.counted import counted
@@ -18,7 +19,7 @@ from ...base.endings import answer_if_interrupted
 from ...base.errors import BackendMissingError
 from ...options import HOW, WHERE, add, check_time_limit, clocks
 from ...parsers import group
-from .result_columns import columns, outcome_in_words
+from .result_columns import COLUMNS, columns, outcome_in_words
 
 if TYPE_CHECKING:
     from ...kernels.backends import Backend
@@ -260,7 +261,7 @@ def folder_of(sweep: Sweep) -> str:
 
 def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
     console = terminal.console()
-    rows = table("problem", "median", "±", "n", "GFLOP/s", "GB/s")
+    rows = table("problem", *COLUMNS)
     for sweep_result in measured:
         sweep = sweep_result.sweep
         for result in sweep_result.results:
@@ -268,6 +269,9 @@ def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
             rows.add_row(name + mark_alike(sweep.layers), *columns(result))
     console.print(rows)
     print_notes(measured)
+    peaks = note_of_peaks(result.of_peak for result in results_of(measured))
+    if peaks is not None:
+        console.print(peaks)
     console.print(
         f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in "
         f"{path_of(measured)}."

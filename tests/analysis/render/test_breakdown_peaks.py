@@ -1,7 +1,7 @@
 """The column of the share of a peak, on a card's recording."""
 
 from curvescope.analysis.decompose.breakdown import Row, of_peak
-from curvescope.analysis.render.breakdown import note_of_peaks, show_of_peak
+from curvescope.analysis.render.of_peak import note_of_peaks, show_of_peak
 from curvescope.profiling.hardware.limits import CEILING, PEAK, OfPeak, hardware_of
 
 from ...shared import ROOT

@@ -111,7 +111,7 @@ def export_trace(
 
 
 # Columns of a result of a microbenchmark behind those of its axes.
-_RESULT = ("problem", "outcome", "n", "median_ns", "low_ns", "high_ns", "best_ns", "gflop_per_s")
+_RESULT = ("problem", "outcome", "median_ns", "low_ns", "high_ns", "best_ns", "gflop_per_s")
 _RESULT += ("gb_per_s", "flops", "bytes_compulsory")
 _OF_PEAK = ("share", "level", "kind")
 
@@ -135,10 +135,11 @@ def _write_results(recordings: Sequence[Recording], target: Path) -> None:
             row |= {name: result.get(name) for name in _RESULT}
             reached = result.get("of_peak") or {}
             row |= {f"of_peak_{name}": reached.get(name) for name in _OF_PEAK}
-            row |= {"cache": protocol["cache"], "backend": recording.meta["backend"]}
+            row |= {"samples": result.get("n"), "cache": protocol["cache"]}
+            row["backend"] = recording.meta["backend"]
             rows.append(row)
     of_peak = [f"of_peak_{name}" for name in _OF_PEAK]
-    columns = [*axes, *_RESULT, *of_peak, "cache", "backend"]
+    columns = [*axes, *_RESULT, *of_peak, "samples", "cache", "backend"]
     with atomic_file(target / "results.csv") as file:
         file.write(csv_text(columns, rows).encode())
 

@@ -72,7 +72,7 @@ def test_a_csv_has_a_row_for_each_problem_with_its_axes_and_rates(tmp_path):
     for row, result in zip(rows, results, strict=True):
         assert float(row["gflop_per_s"]) == result.gflop_per_s
         assert float(row["of_peak_share"]) == result.of_peak.share
-        assert row["cache"] == "cold"
+        assert (row["cache"], row["samples"]) == ("cold", str(result.n))
     assert (tmp_path / "csv" / "steps.csv").exists()
 
 

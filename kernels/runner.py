@@ -21,7 +21,7 @@ from ..profiling.hardware import ceilings
 from ..profiling.hardware.host import describe_environment
 from ..profiling.hardware.limits import Hardware, OfPeak, hardware_of
 from ..profiling.hardware.locked_clocks import read_locked_clock_hz
-from ..profiling.hardware.register import registered
+from ..profiling.hardware.register import register
 from ..profiling.measure.loop import SEED, Loop, VisitWriter
 from ..profiling.measure.sites.site import AS_LEFT, RUN, Facts, Site
 from ..profiling.measure.stopping import Complete
@@ -135,7 +135,7 @@ def run_sweep(
     """
     device = backend.describe()
     meta = _metadata(sweep, backend, method, device)
-    with registered(f"bench of {sweep.label}"), RecordingWriter(path, meta) as writer:
+    with register(f"bench of {sweep.label}"), RecordingWriter(path, meta) as writer:
         hardware = hardware_of(meta)
         sites = {
             value: ProblemSite(sweep, value, backend, method, hardware) for value in sweep.problems

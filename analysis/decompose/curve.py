@@ -53,7 +53,7 @@ from .statistics import (
     spread_of,
     sum_estimate,
     time_estimate,
-    widened,
+    widen,
 )
 
 _MS_PER_S = 1e3
@@ -439,7 +439,7 @@ def _curve_of(
                 [rounds.get(round_, _NONE) for round_ in shared], drawn, statistic
             )
             if statistic == FASTER_HALF:
-                drawn_times = widened(drawn_times, center, used)
+                drawn_times = widen(drawn_times, center, used)
         else:
             drawn_times = np.full(len(drawn), center)
         time = time_estimate(

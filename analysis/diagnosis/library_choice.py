@@ -32,7 +32,7 @@ _PRECISIONS = {PRECISIONS[name].torch_dtype: name for name in ("fp64", "fp32", "
 
 @dataclass(frozen=True)
 class LibraryChoice:
-    """The default of the libraries for a term in isolation, beside the best of what they offer."""
+    """The default of the libraries for a term in isolation, beside the best that they offer."""
 
     batch: int
     ratio: Estimate  # time of the default over that of the best

@@ -1,4 +1,4 @@
-"""Outcomes of experiments: what was measured of each factor, with its verdict."""
+"""Outcomes of experiments: the measurement of each factor, with its verdict."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ jax@/opt/jax/bin/python.
 
 `--fail-over 5%` makes it a check: exit code 1 if a step time grew by more than that and
 significantly (its interval excludes zero change, after Holm correction over all step times), or if
-a layer grew certainly by more than that share of the step. Exit code 3: nobody can tell.
+a layer grew certainly by more than that share of the step. Where nobody can tell, the answer says
+so, with exit code 0. `--summary` and `--junit` write the answer for a CI.
 
 `--steps` prints the step times of recordings, or of the folder of a sweep, side by side by batch
 size, and by network, framework and device; `--published` adds published times of the same networks,
@@ -49,6 +50,7 @@ from ..profiling.recording.remote_store import AnyPath, as_path
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..analysis.compare import Comparison
     from ..profiling.measure.versions import Version
     from ..profiling.recording.store import Recording
 
@@ -58,7 +60,7 @@ _TO_MEASURE = (
     *("--measure", "--framework", "--mode", "--step", "--device", "--batch", "--time-limit"),
     "--output",
 )
-_OF_ROWS = ("--by", "--fail-over", "--different", "--all")
+_OF_ROWS = ("--by", "--fail-over", "--summary", "--junit", "--different", "--all")
 _DEFAULT_OVER = 0.02  # growth that decides how long to measure, where none fails
 
 
@@ -128,7 +130,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fail-over",
         metavar="SHARE",
         help="largest growth that passes, e.g. 5%%: the exit code is 1 if a step time, or a layer "
-        "by that share of the step, grew certainly by more, and 3 if that cannot be told",
+        "by that share of the step, grew certainly by more; what cannot be told passes",
+    )
+    parser.add_argument(
+        "--summary", type=Path, metavar="FILE", help="append the answer in Markdown, for a CI"
+    )
+    parser.add_argument(
+        "--junit",
+        type=Path,
+        metavar="FILE",
+        help="write a test case for each version and batch size, with --fail-over",
     )
     parser.add_argument(
         "--different",
@@ -183,8 +194,13 @@ def _compare(args: argparse.Namespace) -> int:
     from ..analysis.conditions import conditions_of
     from ..analysis.side import prepare_sides
     from ..profile_files import open_any
+    from ..profiling.recording.export import refuse_existing
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
+    if args.junit is not None:
+        if over is None:
+            raise CurvescopeError("--junit says what failed: add --fail-over, e.g. 5%.")
+        refuse_existing(args.junit)
     paths = (
         _measure_versions(args, over)
         if args.measure or args.framework
@@ -198,6 +214,7 @@ def _compare(args: argparse.Namespace) -> int:
             refuse_different(sides)
         comparison = compare(sides, args.by, args.at)
     code = 0 if over is None else int(comparison.fails(over))
+    _write_for_ci(args, comparison, over)
     if args.json:
         from ..analysis.render.compare import CompareDocument
         from ..analysis.render.documents import print_document
@@ -215,6 +232,18 @@ def _compare(args: argparse.Namespace) -> int:
     for condition in conditions_of(recordings):
         console.print(condition, style="dim")
     return code
+
+
+def _write_for_ci(args: argparse.Namespace, comparison: Comparison, over: float | None) -> None:
+    """Write the files of `--summary` and `--junit`."""
+    from ..analysis.render.compare_summary import render_junit, render_summary
+    from ..profiling.recording.export import export_text
+
+    if args.summary is not None:
+        with args.summary.open("a", encoding="utf-8") as file:
+            file.write(render_summary(comparison, over))
+    if args.junit is not None and over is not None:
+        export_text(render_junit(comparison, over), args.junit)
 
 
 def _steps(recordings: list[Recording]) -> list[pd.DataFrame]:
@@ -247,7 +276,7 @@ def _visit_versions(
     args: argparse.Namespace, versions: Sequence[Version], over: float | None
 ) -> list[tuple[str, AnyPath]]:
     """Visit the versions in turn; returns their names and recordings."""
-    from ..analysis.compare import decided
+    from ..analysis.compare import is_decided
     from ..analysis.render.live import LiveProgress
     from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.versions import PROGRAMS, PROTOCOL, checked_out, measure_versions
@@ -270,7 +299,7 @@ def _visit_versions(
             parse_batches(args.batch or "1"),
             protocol,
             folder,
-            decided=lambda rows, rounds: decided(rows, names, over or _DEFAULT_OVER, rounds),
+            decided=lambda rows, rounds: is_decided(rows, names, over or _DEFAULT_OVER, rounds),
             report=view.report,
         )
     terminal.console(stderr=True).print(f"Recorded in {folder}.")

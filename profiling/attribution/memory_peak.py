@@ -1,8 +1,8 @@
 """Which tensors hold the memory of a device when it is fullest in a step: rows of the table
 `peaks`.
 
-A block that no operator frees again inside itself is a tensor; what was allocated before the step
-is known from the tensors that the program holds, or as a sum from the allocator.
+A block that no operator frees again inside itself is a tensor; an allocation before the step is
+known from the tensors that the program holds, or as a sum from the allocator.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class WatchedCall(NamedTuple):
 
 @dataclass
 class Watched:
-    """What a step that is watched from inside shows."""
+    """Calls and samples of a step that is watched from inside."""
 
     calls: list[WatchedCall] = field(default_factory=list)  # calls of operators
     # time, line, ns since the one before

@@ -146,7 +146,7 @@ def points_of(source: Source) -> Iterator[Point]:
 
 
 def _read_printed(source: Source) -> Iterator[dict[str, msgspec.Raw]]:
-    """What a benchmark printed, by the names of a saved result."""
+    """The printed results of a benchmark, by the names of a saved result."""
     limit: str | None = None  # of concurrency, which earlier versions print before the result
     result: dict[str, msgspec.Raw] | None = None
     with source.open() as stream:
@@ -405,7 +405,9 @@ def write_points(points: Sequence[Point], writer: RecordingWriter) -> None:
 
 
 class _Names:
-    """Names of curves: the tool, the lengths of prompts and outputs, and what a sweep changed."""
+    """Names of curves: the tool, the lengths of prompts and outputs, and the settings that a sweep
+    changed.
+    """
 
     def __init__(self) -> None:
         self._lengths: list[tuple[float, float]] = []  # of the first run of each curve

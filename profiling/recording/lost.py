@@ -20,7 +20,7 @@ class Severity(Enum):
 
 
 class Loss(NamedTuple):
-    """One kind of lost data: its severity, and a sentence that says what is lost."""
+    """One kind of lost data: its severity, and a sentence on the loss."""
 
     severity: Severity
     sentence: str
@@ -187,7 +187,7 @@ LOSSES = {
 def describe_lost(lost: Mapping[str, Any], *, on_host: bool = False) -> list[str]:
     """One line for each count in a recording's `lost`; counts of old recordings have no severity.
 
-    Where operators of the host are the work (`on_host`), they are what was lost, and no kernels.
+    Where operators of the host are the work (`on_host`), they were lost, and no kernels.
 
     The name follows the sentence, or precedes one with a capital, of an old recording or a plugin.
     """

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ from ..profiling.hardware.precisions import precision_of
 from ..profiling.workload.networks import load_function
 from .backends import Prepared
 from .problem import Array, Error, Labelled, compare
-from .sweeps import Sweep, parse_axis, span
+from .sweeps import Sweep, parse_axis, single, span
 
 _KEYS = ("run", "reference", "result", "tolerance", "flops", "bytes")
 _GIVEN = ("device", "precision")  # parameters that have other options than --axis
@@ -43,7 +44,8 @@ class OwnProblem(Labelled):
     @property
     def work(self) -> Work:
         """FLOPs and bytes, once the call was made; a function may tell none."""
-        return self.__dict__.get("told_work", Work(None, None))
+        told: Work = self.__dict__.get("told_work", Work(None, None))
+        return told
 
     def operands(self, _generator: np.random.Generator) -> tuple[Array, ...]:
         """None: the function makes its own."""
@@ -63,7 +65,7 @@ class OwnProblem(Labelled):
     def error(self, _operands: tuple[Array, ...], result: Array) -> Error:
         """Error of the result, the first of two arrays, against the reference."""
         computed, reference = result
-        tolerance = self.__dict__["told_tolerance"]
+        tolerance: float = self.__dict__["told_tolerance"]
         return compare(computed, reference, tolerance * float(np.abs(reference).max(initial=0.0)))
 
     def _results(self, made: Mapping[str, Any]) -> Array | None:
@@ -112,7 +114,10 @@ def own_sweeps(spec: str, axes: Sequence[str], precisions: str) -> list[Sweep]:
         namespace={"make": staticmethod(make), "template": template},
         frozen=True,
     )
-    return span(own(), axes, precisions, next(iter(values), "n"))
+    numeric = [name for name in (*values, *fields) if isinstance(fields.get(name), int)]
+    if not numeric and values:
+        raise CurvescopeError(f"{spec} needs a parameter that is a whole number, to sweep along.")
+    return span(own(), axes, precisions, numeric[0]) if numeric else [single(own())]
 
 
 def _parse(value: str) -> int | str:
@@ -131,7 +136,7 @@ def _check(made: Mapping[str, Any]) -> None:
 def _usual_tolerance(computed: Any) -> float:
     """The square root of the type's roundoff, which sums of any usual length stay within."""
     name = str(getattr(computed, "dtype", "float64")).rpartition(".")[2]
-    return _ROUNDOFF.get(name, 0.0) ** 0.5
+    return math.sqrt(_ROUNDOFF.get(name, 0.0))
 
 
 def _to_host(values: Any) -> Array:

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from curvescope.cli import main
+from curvescope.commands.bench import BENCHES, measuring, problems
 from curvescope.kernels import backends, ceilings
-from curvescope.kernels.method import Method
 
 from ..kernels.fakes import FakeBackend, exact
 from ..tables import ask_each
@@ -46,7 +46,6 @@ class Halved:
 def bench(monkeypatch, tmp_path, capsys):
     """Runs `bench gemm` on a device of these facts; returns what it printed."""
     monkeypatch.setattr(ceilings, "GEMM_EXTENTS", {"cpu": 8, "cuda": 8})
-    monkeypatch.setattr(Method, "samples_per_visit", (1, 1))
 
     def run(facts, *words):
         monkeypatch.setattr(backends, "open_backend", lambda *_: Device(facts))
@@ -76,18 +75,16 @@ def bench(monkeypatch, tmp_path, capsys):
         ({"kind": "cuda", "compute_capability": "7.0"}, ("fp32", "fp64", "fp16")),
     ],
 )
-def test_nobody_has_to_choose_a_sweep(bench, facts, precisions):
-    document = json.loads(bench({"name": "a device", **facts}, "--json"))
-    sweeps = [(sweep["label"], sweep["cache"]) for sweep in document["sweeps"]]
-    assert sweeps == [
-        (f"gemm 8x*x8 NN {precision}", cache)
-        for precision in precisions
-        for cache in ("cold", "hot")
-    ]
-    for sweep in document["sweeps"]:
-        assert [result["value"] for result in sweep["results"]] == USUAL
-    # 20 s over all problems
-    assert document["method"]["time_limit_s"] == pytest.approx(20 / 78)
+def test_nobody_has_to_choose_a_sweep(facts, precisions):
+    parser, _ = BENCHES["gemm"].build()
+    args = parser.parse_args([])
+    listed = problems.gemm(args, Device(facts))
+    extent = ceilings.GEMM_EXTENTS[facts["kind"]]
+    labels = [f"gemm {extent}x*x{extent} NN {precision}" for precision in precisions]
+    assert [sweep.label for sweep in listed] == labels
+    assert all(list(sweep.problems) == USUAL for sweep in listed)
+    assert measuring.caches_of(args) == ("cold", "hot")
+    assert args.time_limit == pytest.approx(20 / 78)  # 20 s over all problems
 
 
 def test_cold_and_hot_stand_beside_each_other_with_the_curve(bench):

@@ -27,6 +27,9 @@ def product(n, k=4, kind="right"):
     work = {"flops": 2 * n * n * k, "bytes": 8 * n * k}
     return {"run": lambda: made, "reference": lambda: right, **work}
 
+def once():
+    return lambda: None
+
 def writes(n):
     out = np.zeros(n)
     def run():
@@ -81,6 +84,7 @@ def test_a_function_is_swept_over_its_axes_and_verified(results_of):
         (("product", "n=8", "kind=flat"), BenchOutcome.INCORRECT),
         (("alone", "n=8"), BenchOutcome.NOT_VERIFIED),
         (("writes", "n=8"), BenchOutcome.OK),
+        (("once",), BenchOutcome.NOT_VERIFIED),
         (("strange", "n=8"), BenchOutcome.FAILED),
     ],
 )

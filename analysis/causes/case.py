@@ -1,5 +1,5 @@
 """What causes weigh: one term of an anomaly, with everything recorded about it at each batch size;
-and the anomaly with what they claim of its terms.
+and the anomaly with their claims on its terms.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Intervention:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One cause: what it claims of a term or suggests of a profile, and the experiment that tests
+    """One cause: its claim on a term or suggestion on a profile, and the experiment that tests
     it.
     """
 

@@ -353,7 +353,7 @@ class _Facts:
         busy = rows[~idle]
         clock_hz, reasons = mean_clock(steps, recorded.clocks)
         graph_batch, graph_marked = graph or (None, False)
-        host = {}
+        host: dict[str, HostCalls] = {}
         if self._calls is not None:
             host = self._calls.count_inside(steps[steps["step"].isin(used)])
         return BatchFacts(

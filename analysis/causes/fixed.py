@@ -121,9 +121,11 @@ def suggest_optimizer(step: ProfiledStep) -> Suggestion | None:
     texts = [*mine["name"].dropna(), *mine["op"].dropna()]
     if not step.enough(whole_ms) or mine.empty or any(map(_FUSED.search, texts)):
         return None
-    form, factors = "one parameter after another", ("fused_optimizer", "foreach_optimizer")
-    if any(map(_LISTS.search, texts)):
-        form, factors = "lists of parameters", factors[:1]
+    factors = ["fused_optimizer"]
+    form = "lists of parameters"
+    if not any(map(_LISTS.search, texts)):
+        factors.append("foreach_optimizer")
+        form = "one parameter after another"
     what = "its operators" if step.on_host else "its kernels"
     evidence = (
         fact("time of the optimizer, per step", whole_ms, "ms", "kernels.phase"),
@@ -136,7 +138,7 @@ def suggest_optimizer(step: ProfiledStep) -> Suggestion | None:
         at_most_ms=whole_ms,
         evidence=evidence,
         where="optimizer",
-        factors=factors,
+        factors=tuple(factors),
     )
 
 

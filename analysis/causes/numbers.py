@@ -107,8 +107,8 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
     if not step.is_torch and not step.is_jax:
         return _suggest_halves(step)
     fp32 = step.hardware.roof("compute", "fp32")
-    others = [step.hardware.roof("compute", name) for name in _OTHERS]
-    others = [roof for roof in others if roof is not None]
+    roofs = [step.hardware.roof("compute", name) for name in _OTHERS]
+    others = [roof for roof in roofs if roof is not None]
     products = step.select_kernels(lambda name: kernel_precision(name) == "fp32")
     spent_ms = float(products["ms"].sum())
     if fp32 is None or not others or spent_ms <= 0:

@@ -1,5 +1,5 @@
 """The input of causes without a curve: one profiled step, with everything recorded about it; and
-what they suggest.
+their suggestions.
 
 A cause that can tell from one profile has `suggest(step) -> Suggestion | None`. Nothing is tried: a
 suggestion has evidence and an upper bound of what its removal saves, and is never confirmed.

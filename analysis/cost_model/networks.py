@@ -223,11 +223,11 @@ def _buffer_bytes(row: OperatorRow, framework: Framework, item_bytes: int) -> Fl
     return np.asarray(_output_bytes(row, item_bytes) + positions)
 
 
-def _places_bytes(row: OperatorRow) -> Floats | float:
+def _places_bytes(row: OperatorRow) -> Floats:
     """Bytes for the positions of a pool's maxima, two words each."""
     if not row.op.startswith("max_pool"):
-        return 0.0
-    return 2 * ITEM_BYTES * product(row.outputs[0])
+        return np.asarray(0.0)
+    return np.asarray(2 * ITEM_BYTES * product(row.outputs[0]))
 
 
 def _convolution_terms(

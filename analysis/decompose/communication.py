@@ -1,7 +1,7 @@
 """Collectives of a recording: messages, rates, overlap with other kernels, and how much they slow
 these down.
 
-Rates are those of nccl-tests (doc/PERFORMANCE.md there) over the time of the kernel, which waits
+Rates are as in nccl-tests (doc/PERFORMANCE.md there) over the time of the kernel, which waits
 for the last rank too: they are lower bounds. The slow-down of a kernel is its time beside
 communication (at least half of the call), with which it shares SMs and DRAM, minus the mean time of
 the same kernel (name, grid, block, FLOPs) at the same batch size where no communication runs.

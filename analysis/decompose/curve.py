@@ -186,13 +186,13 @@ class Curve:
         lose their first rounds for it. Where only a few conditions have more rounds, their points
         stay those of the rounds of all: else a machine that became slower would bend the curve.
         """
-        wide = max(self.focused, key=lambda one: (len(one.points), one.rounds), default=self)
+        wide = max(self.focused, key=lambda curve: (len(curve.points), curve.rounds), default=self)
         if 2 * len(wide.points) <= len(self.points):
             return self
         if condition in wide.conditions:
             return wide
-        able = [one for one in self.focused if condition in one.conditions]
-        return max(able, key=lambda one: one.rounds, default=self)
+        able = [curve for curve in self.focused if condition in curve.conditions]
+        return max(able, key=lambda curve: curve.rounds, default=self)
 
     def evaluate(self, functional: Functional) -> Estimate:
         """The functional of T with its interval, in the functional's unit."""

@@ -24,7 +24,7 @@ from .remedies import Remedies
 
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
-    """What a diagnosis rests on experiments for."""
+    """The grounds that a diagnosis rests on experiments for."""
 
     # one per anomaly, the largest first; empty if no step was profiled
     explanations: tuple[Explanation, ...]

@@ -20,7 +20,7 @@ def judge(comparison: Comparison, over: float) -> str:
     """Judge whether the step time grew by more than a share: one of three words."""
     if comparison.fails(over):
         return WORSE
-    return COULD_NOT_TELL if comparison.undecided(over) else NOT_WORSE
+    return COULD_NOT_TELL if comparison.find_undecided(over) else NOT_WORSE
 
 
 def render_summary(comparison: Comparison, over: float | None) -> str:
@@ -45,7 +45,7 @@ def render_junit(comparison: Comparison, over: float) -> str:
     A growth that is not ruled out is skipped, as in `no_new_anomaly`.
     """
     failed = dict(_list_failures(comparison, over))
-    open_ = {(name, batch) for name, batch, _ in comparison.undecided(over)}
+    open_ = {(name, batch) for name, batch, _ in comparison.find_undecided(over)}
     suite = ElementTree.Element("testsuite", name="curvescope compare")
     for side in comparison.sides[1:]:
         for line in comparison.steps:

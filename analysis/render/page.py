@@ -67,7 +67,7 @@ _OFF = 14  # cells of a deviation with its error
 _MISSED = 0.2  # share of a time, from which a line that misses it says nothing of the curve
 _NAMED = 3  # slow sizes in the verdict
 _NEARLY = 0.995  # of the most samples a second, which would be printed as 100 %
-_NUMBERS = re.compile(r"[\W_]*\d+")
+_NUMBERS = re.compile(r"[\W_]*\d+(?:d\b)?")
 
 
 def limit_width(width: int) -> int:
@@ -553,7 +553,7 @@ def _group(key: Key, class_of: Callable[[str], str | None]) -> str:
     if key.layer is None:
         return work_label(None, key.phase)
     kind = (class_of(key.layer) or key.layer).partition(",")[0]  # without `4 times`
-    unnumbered = _NUMBERS.sub("", kind.removesuffix("d")).lower()
+    unnumbered = _NUMBERS.sub("", kind).lower()
     return work_label(unnumbered or kind, key.phase)
 
 

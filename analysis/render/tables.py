@@ -287,9 +287,9 @@ def _names(cells: Sequence[Text], width: int) -> list[Text]:
         changed.append(bool(arrow))
     befores, afters = _fitting(befores, width - 2), _fitting(afters, width)
     shown = _fitting(cells, width)
-    for place, (before, after) in enumerate(zip(befores, afters, strict=True)):
-        if changed[place]:
-            shown[place] = Text.assemble(before, f"{CHANGE.rstrip()}\n", after)
+    for place, has_changed in enumerate(changed):
+        if has_changed:
+            shown[place] = Text.assemble(befores[place], f"{CHANGE.rstrip()}\n", afters[place])
     return shown
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-_SIGNS = {"|": "\\|", "<": "&lt;", "\n": " "}
+_SIGNS = str.maketrans({"|": "\\|", "<": "&lt;", "\n": " "})
 
 
 def write_markdown(head: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
@@ -14,5 +14,5 @@ def write_markdown(head: Sequence[str], rows: Iterable[Sequence[str]], words: in
 
 
 def _write_line(cells: Sequence[str]) -> str:
-    escaped = (cell.translate(str.maketrans(_SIGNS)) for cell in cells)
+    escaped = (cell.translate(_SIGNS) for cell in cells)
     return f"| {' | '.join(escaped)} |"

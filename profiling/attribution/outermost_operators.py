@@ -166,10 +166,9 @@ def _numbers(arguments: str, inside: Sequence[WatchedCall]) -> str | None:
         return None
     numbers = CallNumbers(denormal_results=max(call.denormal_results for call in inside))
     for index, argument in enumerate(decode_arguments(arguments)):
+        tensor = argument
         if isinstance(argument, TensorList) and argument.tensors:
             tensor = argument.tensors[0]
-        else:
-            tensor = argument
         if not isinstance(tensor, TensorArgument):
             continue
         elements = prod(tensor.shape)

@@ -171,9 +171,9 @@ class Placement:
         }
 
 
-def name_at(names: Sequence[str], code: int | np.integer[Any]) -> str | None:
+def name_at(names: Sequence[str], code: int) -> str | None:
     """The name with this code; None for `NONE`."""
-    return None if code == NONE else names[int(code)]
+    return None if code == NONE else names[code]
 
 
 def place(spans: HostSpans) -> Placement:

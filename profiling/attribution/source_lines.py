@@ -94,8 +94,8 @@ def line_rows(
             phase = int(placement.phase[span])
             times[layer, phase, None, line] += passed_ns
     rows = []
-    for key, duration_ns in times.most_common():
-        layer, phase, op, line = key
+    for place, duration_ns in times.most_common():
+        layer, phase, op, line = place
         # Time without operators that no range gives a phase is forward, as for marks.
         usual = None if op else FORWARD
         rows.append(
@@ -106,7 +106,7 @@ def line_rows(
                 "file": line.file,
                 "line": line.number,
                 "text": line.text,
-                "calls": numbers.get(key),
+                "calls": numbers.get(place),
                 "duration_ns": duration_ns,
             }
         )

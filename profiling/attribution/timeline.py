@@ -225,7 +225,8 @@ class Timeline:
             windows = steps.whole_periods(*self._outermost_operators())
         if windows:  # the steps are all of the profile
             return windows
-        columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream, self._units(work))
+        columns: list[Any] = [work.kernel_name, work.start_ns, work.end_ns, work.stream]
+        columns.append(self._units(work))
         windows = steps.find_repeated_windows(*(column[kernels] for column in columns))
         if windows and wanted == AUTO:
             start_ns = work.start_ns[work.timed]

@@ -18,7 +18,7 @@ from ...base.errors import CurvescopeError
 from ...base.limits import META_BYTES, WHOLE_FREE_BYTES, WHOLE_RATIO, check_limit
 from .atomic_files import atomic_file
 from .export import refuse_existing
-from .inside import is_own_file, opened, remove_on_failure
+from .inside import is_own_file, open_folder, remove_on_failure
 from .remote_store import AnyPath
 from .schema import TABLES
 from .store import META_FILE, Recording
@@ -131,7 +131,7 @@ def _read_checksums(file: zipfile.ZipFile) -> dict[str, str]:
 def _unpack(file: zipfile.ZipFile, name: str, expected: str, folder: Path) -> None:
     *below, last = name.split("/")
     with (
-        opened(folder, *below, make=True) as inside,
+        open_folder(folder, *below, make=True) as inside,
         inside.create(last) as target,
         file.open(name) as source,
     ):

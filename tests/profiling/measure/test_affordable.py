@@ -174,7 +174,7 @@ def test_the_last_rounds_on_a_gpu_visit_every_size(sweep, monkeypatch, limit_s):
 
 def test_a_gpu_profiles_every_second_round_after_two(sweep, monkeypatch):
     on_gpu(monkeypatch)
-    steps = sweep(0.02, conversion=0.05)[0].frame("steps")
+    steps = sweep(0.02, limit_s=20.0, conversion=0.05)[0].frame("steps")
     for batch in BATCHES:
         profiled = steps.loc[steps["profiled"] & (steps["batch"] == batch), "round"]
         assert sorted(set(profiled))[:4] == [0, 1, 3, 5]

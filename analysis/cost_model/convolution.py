@@ -374,4 +374,4 @@ def _fft(
 def _fft_size(extent: Floats) -> Floats:
     """The power of two that holds an image."""
     size = 2 ** np.ceil(np.log2(extent))
-    return np.maximum(size, _LEAST_FFT)
+    return np.asarray(np.maximum(size, _LEAST_FFT))

@@ -12,7 +12,8 @@ from .statistics import FASTER_HALF, MEDIAN, Floats, Ints
 
 def durations_ms(steps: pd.DataFrame) -> Floats:
     """How long each of the steps took."""
-    return steps["duration_ns"].to_numpy(np.float64) / 1e6
+    times_ms: Floats = steps["duration_ns"].to_numpy(np.float64) / 1e6
+    return times_ms
 
 
 def is_marked(timed: pd.DataFrame) -> pd.Series:

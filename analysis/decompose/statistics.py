@@ -325,7 +325,7 @@ def moderate(
     together = prior + free
     averaged = (prior * usual + free * variances) / together
     errors = np.sqrt(np.maximum(averaged, usual)) * scale
-    for place, error, freedom in zip(bounded, errors, together, strict=True):
+    for place, error, freedom in zip(bounded.tolist(), errors, together, strict=True):
         value = listed[place].value
         listed[place] = block_estimate(value, float(error), float(freedom), sizes[place])
     return listed

@@ -95,14 +95,14 @@ def line_rows(
             times[layer, phase, None, line] += passed_ns
     rows = []
     for place, duration_ns in times.most_common():
-        layer, phase, op, line = place
+        layer, phase, operator, line = place
         # Time without operators that no range gives a phase is forward, as for marks.
-        usual = None if op else FORWARD
+        usual = None if operator else FORWARD
         rows.append(
             {
                 "layer": name_at(placement.layers, layer),
                 "phase": name_at(placement.phases, phase) or usual,
-                "op": op,
+                "op": operator,
                 "file": line.file,
                 "line": line.number,
                 "text": line.text,

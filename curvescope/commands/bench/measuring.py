@@ -338,8 +338,8 @@ def _name(sweep: Sweep, result: Result) -> str:
 def print_notes(measured: Sequence[MeasuredSweep]) -> None:
     """Print why results are missing, and the worst note of each kind."""
     console = terminal.console()
-    missing = defaultdict[tuple[str, str], list[str]](list)
-    notes = defaultdict[str, list[Note]](list)
+    missing: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    notes: defaultdict[str, list[Note]] = defaultdict(list)
     for result in results_of(measured):
         if result.median_ns is None:
             outcome = outcome_in_words(result).capitalize()

@@ -16,8 +16,6 @@ from curvescope.experiments.budget import Budget
 from curvescope.experiments.factors import COMMON
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.recording.experiments import Scope, Stage
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
@@ -37,7 +35,7 @@ def make_step(batch):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     path = tmp_path_factory.mktemp("numpy") / "r"
-    run_sweep(Here(Here(Here(OwnStep(make_step, name="mine")))), (8, 16, 64), SHORT, path)
+    run_sweep(Here(OwnStep(make_step, name="mine")), (8, 16, 64), SHORT, path)
     return open_recording(path)
 
 

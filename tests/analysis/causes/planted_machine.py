@@ -27,8 +27,6 @@ import torch
 from curvescope.profiling.workload.networks import from_factory
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.workload.network_step import Workload
 
@@ -37,7 +35,7 @@ torch.set_num_threads(1)
 model, mode, shape, pair, rounds, profiled, path = sys.argv[1:]
 network = from_factory("tests.analysis.causes.planted_models:" + model, tuple(map(int, shape.split(","))))
 protocol = Protocol("planted", (int(rounds), int(rounds)), 1, (3, 3), 0.0, int(profiled), None)
-run_sweep(Here(Here(Here(Workload(network, mode=mode)))), tuple(map(int, pair.split(","))), protocol, Path(path))
+run_sweep(Here(Workload(network, mode=mode)), tuple(map(int, pair.split(","))), protocol, Path(path))
 """  # noqa: E501
 
 

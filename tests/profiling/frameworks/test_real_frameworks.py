@@ -12,8 +12,6 @@ from curvescope.profiling import frameworks
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sites.command import Command
 from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.visit import visit
 from curvescope.profiling.measure.visits import VisitPlan
@@ -105,7 +103,7 @@ def test_a_jax_step_is_done_when_its_time_ends():
 
 def test_a_jax_step_is_recorded_as_jaxs(tmp_path):
     jax = pytest.importorskip("jax")
-    run_sweep(Here(Here(Here(OwnStep(jax_step, name="mine")))), (2, 4), SHORT, tmp_path / "r")
+    run_sweep(Here(OwnStep(jax_step, name="mine")), (2, 4), SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert framework_of(recording) == f"jax {jax.__version__}"
     assert recording.meta["framework_threads"]["jax"] >= 1
@@ -129,7 +127,7 @@ def test_jax_without_memory_is_a_result():
 
 def test_a_tensorflow_step_is_recorded_as_tensorflows(tmp_path):
     tensorflow = pytest.importorskip("tensorflow")
-    run_sweep(Here(Here(Here(OwnStep(tensorflow_step, name="mine")))), (2, 4), SHORT, tmp_path / "r")
+    run_sweep(Here(OwnStep(tensorflow_step, name="mine")), (2, 4), SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert framework_of(recording) == f"tensorflow {tensorflow.__version__}"
     assert recording.meta["framework_threads"]["tensorflow"] >= 1
@@ -165,7 +163,7 @@ def test_a_step_of_onnx_runtime_is_recorded_as_its(tmp_path, monkeypatch):
     pytest.importorskip("onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
     monkeypatch.delitem(sys.modules, "jax", raising=False)
-    run_sweep(Here(Here(Here(OwnStep(onnx_step, name="mine")))), (2, 4), SHORT, tmp_path / "r")
+    run_sweep(Here(OwnStep(onnx_step, name="mine")), (2, 4), SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert framework_of(recording) == f"onnxruntime {onnxruntime.__version__}"
     assert recording.meta["framework_threads"] == {"onnxruntime": None}

@@ -18,8 +18,6 @@ from curvescope.profiling.hardware.register import register
 from curvescope.profiling.measure import visit
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.recording.store import open_recording
 
@@ -89,7 +87,7 @@ def test_a_neighbour_of_one_visit_is_a_warning_of_the_recording(tmp_path, monkey
     monkeypatch.setattr(visit, "record_step", record_step)
     protocol = Protocol("one round", (1, 1), 1, (1, 1), 0.0, 1, None)
     run_sweep(
-        Here(Here(Here(FakeWorkload(clock, lambda _: 1_000_000)))),
+        Here(FakeWorkload(clock, lambda _: 1_000_000)),
         (1, 2, 4),
         protocol,
         tmp_path / "r",
@@ -158,7 +156,7 @@ def test_a_measurement_beside_another_says_so_in_its_recording(tmp_path, monkeyp
     protocol = Protocol("one round", (1, 1), 1, (1, 1), 0.0, 1, None)
     with another_measurement() as other:
         run_sweep(
-            Here(Here(Here(FakeWorkload(clock, lambda _: 1_000_000)))),
+            Here(FakeWorkload(clock, lambda _: 1_000_000)),
             (1, 2),
             protocol,
             tmp_path / "r",

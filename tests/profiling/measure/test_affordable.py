@@ -10,8 +10,6 @@ from curvescope.profiling.measure.affordable import by_need, sizes_by_speed
 from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.measure.sites import here
 from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import LEFT_OUT, run_sweep
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.any_workload import FirstProfiled
@@ -71,7 +69,7 @@ def sweep(tmp_path, clock, monkeypatch):
         how = replace(PROTOCOLS[protocol], time_limit_s=limit_s)
         path = tmp_path / f"{limit_s}"
         run_sweep(
-            Here(Here(Here(workload))), batches, how, path, report, clock_s=clock.seconds, probe_s=probe_s
+            Here(workload), batches, how, path, report, clock_s=clock.seconds, probe_s=probe_s
         )
         return open_recording(path), clock.seconds() - began_s
 

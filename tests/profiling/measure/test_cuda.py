@@ -12,8 +12,6 @@ from curvescope.experiments.step_variants import run_step
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
@@ -78,7 +76,7 @@ def test_causes_see_clocks_of_the_steps(tmp_path):
     highest.
     """
     protocol = replace(ONE_ROUND, steps_per_visit=(20, 20))
-    run_sweep(Here(Here(Here(Workload(get_network("resnet50"), "cuda:0")))), (32,), protocol, tmp_path / "r")
+    run_sweep(Here(Workload(get_network("resnet50"), "cuda:0")), (32,), protocol, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     if recording.meta["clocks_missing"] is not None:
         pytest.skip(recording.meta["clocks_missing"])

@@ -35,8 +35,6 @@ from curvescope.profiling.measure.sites import here
 from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sites.ranks import FRESH_STEPS
 from curvescope.profiling.measure.stopping import Complete
-from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.visits import Visit, VisitPlan
 from curvescope.profiling.recording.rank_info import RankInfo
@@ -69,7 +67,7 @@ def step_ns(batch):
 
 def sweep(path, clock, protocol=THREE, batches=BATCHES):
     workload = FakeWorkload(clock, step_ns)
-    run_sweep(Here(Here(Here(workload))), batches, protocol, path, clock_s=clock.seconds)
+    run_sweep(Here(workload), batches, protocol, path, clock_s=clock.seconds)
     recording = open_recording(path)
     return workload, recording, recording.frame("steps").sort_values("step")
 
@@ -136,7 +134,7 @@ def focused_sweep(path, clock, time_limit_s, choose):
     protocol = Protocol("focus", (2, 9), 1, (1, 1), 0.0, 0, time_limit_s)
     workload = FakeWorkload(clock, lambda batch: batch * 500_000)
     run_sweep(
-        Here(Here(Here(workload))),
+        Here(workload),
         BATCHES,
         protocol,
         path,
@@ -258,7 +256,7 @@ def test_causes_see_clocks_sampled_between_the_steps(tmp_path, clock, monkeypatc
     monkeypatch.setattr(here, "ClockSampler", partial(ClockSampler, clock_ns=clock))
     protocol = replace(THREE, steps_per_visit=(4, 4), profiled_steps=1)
     workload = FakeWorkload(clock, lambda batch: 30_000_000)
-    run_sweep(Here(Here(Here(workload))), BATCHES, protocol, tmp_path / "r", clock_s=clock.seconds)
+    run_sweep(Here(workload), BATCHES, protocol, tmp_path / "r", clock_s=clock.seconds)
     recording = open_recording(tmp_path / "r")
     steps, clocks = recording.frame("steps"), recording.frame("clocks")
     for batch in BATCHES:
@@ -526,7 +524,7 @@ def test_a_machine_that_slows_down_over_the_run_does_not_show_as_profiling_overh
     workload = FakeWorkload(
         clock, lambda batch: round(step_ns(batch) * (1 + 0.1 * (clock.now_ns - began_ns) / run_ns))
     )
-    run_sweep(Here(Here(Here(workload))), BATCHES, protocol, tmp_path / "r", clock_s=clock.seconds)
+    run_sweep(Here(workload), BATCHES, protocol, tmp_path / "r", clock_s=clock.seconds)
     found = explain(open_recording(tmp_path / "r"))
     for batch in BATCHES:
         whole = Functional("time", batch, None, ((batch, 1.0),))

@@ -14,8 +14,6 @@ from curvescope.profiling.measure import visit as visit_module
 from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.measure.sites import here
 from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording.store import open_recording
@@ -34,7 +32,7 @@ def sweep(tmp_path, clock):
         how = replace(PROTOCOLS[protocol], rounds=(4, 4), time_limit_s=None)
         how = how if protocol != "default" else replace(how, rounds=(4, 5))
         workload = FakeWorkload(clock, lambda batch: step_ns * batch)
-        run_sweep(Here(Here(Here(workload))), (1, 2, 4), how, tmp_path / protocol, clock_s=clock.seconds)
+        run_sweep(Here(workload), (1, 2, 4), how, tmp_path / protocol, clock_s=clock.seconds)
         return open_recording(tmp_path / protocol)
 
     return run

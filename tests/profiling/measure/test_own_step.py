@@ -13,8 +13,6 @@ from curvescope.profiling.collect import inductor
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.visit import time_marked_steps
 from curvescope.profiling.recording.axis import Axis, axis_of
@@ -46,7 +44,7 @@ def make_step(batch):
 
 
 def measure(path, function, batches=(1, 2, 4), protocol=NOTHING_PROFILED, **options):
-    run_sweep(Here(Here(Here(OwnStep(function, **options)))), batches, protocol, path)
+    run_sweep(Here(OwnStep(function, **options)), batches, protocol, path)
     return open_recording(path)
 
 

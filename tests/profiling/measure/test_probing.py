@@ -12,8 +12,6 @@ from curvescope.profiling.measure.probing import Probing, probe_sizes
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.stopping import Complete
-from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.visits import Look, Visit
 from curvescope.profiling.recording.axis import Axis
@@ -155,7 +153,7 @@ def stairs_ns(batch):
 
 def sweep_probed(workload, sizes, path, clock):
     """Record a sweep with time for probes, and read it."""
-    run_sweep(Here(Here(Here(workload))), sizes, STAIRS, path, clock_s=clock.seconds, probe_s=10.0)
+    run_sweep(Here(workload), sizes, STAIRS, path, clock_s=clock.seconds, probe_s=10.0)
     return open_recording(path)
 
 
@@ -226,7 +224,7 @@ def test_a_compiled_step_has_no_probes(tmp_path, clock):
     workload = FakeWorkload(clock, stairs_ns)
     workload.compiled = True
     run_sweep(
-        Here(Here(Here(workload))), (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0
+        Here(workload), (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0
     )
     assert "probes" not in open_recording(tmp_path / "r").meta
 
@@ -236,7 +234,7 @@ def test_steps_of_probed_sizes_are_let_go_when_the_probes_end(tmp_path, clock, m
     monkeypatch.setattr(FakeWorkload, "free_others", lambda _, but=(): kept.append([*but]))
     workload = FakeWorkload(clock, lambda batch: 1_000_000 * batch)
     run_sweep(
-        Here(Here(Here(workload))), (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0
+        Here(workload), (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0
     )
     assert open_recording(tmp_path / "r").meta["probes"]["visits"]
     assert kept[-1] == [1, 2, 4, 8]

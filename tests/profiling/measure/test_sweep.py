@@ -26,8 +26,6 @@ from curvescope.profiling.measure.protocol import (
 )
 from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.stopping import Complete, Until
-from curvescope.profiling.measure.sites.here import Here
-from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.visit import record_step
 from curvescope.profiling.recording.store import Status, open_recording
@@ -51,7 +49,7 @@ def workload_of(build=planted.build_plain, mode="training", precision="fp32"):
 
 
 def sweep(path, build, batches=BATCHES, protocol=SHORT, mode="training"):
-    run_sweep(Here(Here(Here(workload_of(build, mode)))), batches, protocol, path)
+    run_sweep(Here(workload_of(build, mode)), batches, protocol, path)
     return open_recording(path)
 
 
@@ -148,7 +146,7 @@ def _is_planted(functional, key):
 def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
     with pytest.raises(KeyboardInterrupt):  # after the first sizes, the largest and the smallest
         run_sweep(
-            Here(Here(Here(failing_at(8, KeyboardInterrupt, largest=8)))), BATCHES, LIMITED, tmp_path / "r"
+            Here(failing_at(8, KeyboardInterrupt, largest=8)), BATCHES, LIMITED, tmp_path / "r"
         )
     recording = open_recording(tmp_path / "r")
     assert recording.meta["status"] == Status.INTERRUPTED
@@ -177,7 +175,7 @@ def test_a_batch_size_that_does_not_fit_the_memory_leaves_the_others_measured(tm
     full = RuntimeError(
         "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate ..."
     )
-    run_sweep(Here(Here(Here(failing_at(8, full)))), BATCHES, LIMITED, tmp_path / "r")
+    run_sweep(Here(failing_at(8, full)), BATCHES, LIMITED, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert recording.frame("steps").groupby("batch")["round"].nunique().to_dict() == {2: 4, 4: 4}
     assert [(cell["batch"], cell["why"]) for cell in recording.meta["unmeasured"]] == [
@@ -201,7 +199,7 @@ def test_a_sweep_of_which_nothing_fits_says_so(tmp_path):
     with pytest.raises(
         CurvescopeError, match="No batch size could be measured; batch 2: out of memory"
     ):
-        run_sweep(Here(Here(Here(workload))), BATCHES, SHORT, tmp_path / "r")
+        run_sweep(Here(workload), BATCHES, SHORT, tmp_path / "r")
 
 
 def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_counted(
@@ -213,7 +211,7 @@ def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_cou
         return record_step(workload, *arguments)
 
     monkeypatch.setattr(visit, "record_step", refuse)
-    run_sweep(Here(Here(Here(workload_of()))), BATCHES, SHORT, tmp_path / "r")
+    run_sweep(Here(workload_of()), BATCHES, SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     steps = recording.frame("steps")
     assert set(steps[~steps["profiled"]]["batch"]) == set(BATCHES)
@@ -226,7 +224,7 @@ def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_cou
 def test_an_error_of_the_model_is_passed_on(tmp_path):
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         run_sweep(
-            Here(Here(Here(failing_at(8, RuntimeError("shapes do not fit"))))), BATCHES, SHORT, tmp_path / "r"
+            Here(failing_at(8, RuntimeError("shapes do not fit"))), BATCHES, SHORT, tmp_path / "r"
         )
 
 
@@ -303,7 +301,7 @@ def test_a_sweep_ends_when_it_is_precise_enough(tmp_path):
         return len(steps) >= 8
 
     run_sweep(
-        Here(Here(Here(workload_of()))),
+        Here(workload_of()),
         (1, 2),
         protocol,
         tmp_path / "r",

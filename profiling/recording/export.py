@@ -111,8 +111,10 @@ def export_trace(
 
 
 # Columns of a result of a microbenchmark behind those of its axes.
-_RESULT = ("problem", "outcome", "median_ns", "low_ns", "high_ns", "best_ns", "gflop_per_s")
-_RESULT += ("gb_per_s", "flops", "bytes_compulsory")
+_RESULT = (
+    *("problem", "outcome", "median_ns", "low_ns", "high_ns", "best_ns", "gflop_per_s"),
+    *("gb_per_s", "flops", "bytes_compulsory"),
+)
 _OF_PEAK = ("share", "level", "kind")
 
 

@@ -11,7 +11,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -278,27 +278,23 @@ class ProblemSite(Site):
         problem = self.measurement.problem
         if not median_ns or getattr(problem, "parts", None):
             return None
-        flops, size = problem.work.flops, problem.work.bytes_compulsory
+        flops = {problem.precision: problem.work.flops or 0}
+        size = problem.work.bytes_compulsory or 0
         is_cold = self._method.cache == "cold"
-        moves = bool(size) and (is_cold or size > (self._hardware.cache_bytes or 0))
-        return self._hardware.of_peak(
-            {problem.precision: flops or 0},
-            median_ns / 1e9,
-            size / median_ns * 1e9 if size and moves else None,
-        )
+        moves = is_cold or size > (self._hardware.cache_bytes or 0)
+        bytes_per_s = size / median_ns * 1e9 if size and moves else None
+        return self._hardware.of_peak(flops, median_ns / 1e9, bytes_per_s)
 
 
 def axes_of(problem: Problem) -> dict[str, int | str]:
     """The values of a problem's axes, by name; a pair as 2x1."""
-    if not is_dataclass(problem):
-        return {}
     axes: dict[str, int | str] = {}
-    for axis in fields(problem):
-        value = getattr(problem, axis.name)
+    for name in getattr(problem, "__dataclass_fields__", {}):
+        value = getattr(problem, name)
         if isinstance(value, tuple):
-            axes[axis.name] = "x".join(map(str, value))
+            axes[name] = "x".join(map(str, value))
         elif isinstance(value, (int, str)):
-            axes[axis.name] = value
+            axes[name] = value
     return axes
 
 

@@ -17,7 +17,7 @@ from ..base.numbers import number
 from ..profiling.recording.store import open_recording
 from .change import Change
 from .compare import Comparison, compare
-from .side import prepare_side
+from .side import prepare_sides
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,7 @@ def products_of(
 ) -> list[ProductCandidates]:
     """Compare the recordings of candidates with the default, which is the first."""
     recordings = [open_recording(path) for path in paths]
-    sides = [
-        prepare_side(name, recording, recording.frame("steps"))
-        for name, recording in zip(names, recordings, strict=True)
-    ]
-    comparison = compare(sides)
+    comparison = compare(prepare_sides(names, recordings))
     return [_product(comparison, index, hows, axis) for index in range(len(comparison.steps))]
 
 

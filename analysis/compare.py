@@ -5,13 +5,13 @@ A change is a ratio of times to the first recording, with an interval. Step time
 compared twice: the time of all steps, which is paid, and the pace, the mean of the faster half. A
 recording is slower where either is, and not slower where both are bounded. Recordings are
 independent of each other, so their replicates are paired at random; of versions that were measured
-together, replicates draw the same processes. All changes of step times form one family (Holm). Of
-rows few are tested first: layers, each in all blocks of its kind, families of kernels, or operators
-of any shape; then the rows inside one that changed (Holm, at 5 % each). Few profiled steps may be
-alike by chance: a row has at least the usual relative spread of all rows. A row *follows the
-hardware* if its speed-up lies between the ratios of the devices' compute and DRAM
-roofs. On two GPUs of one model, a significant change whose interval in cycles contains 1 is said to
-be the clock's (nvbench judges in cycles, too).
+together, replicates draw the same processes, and of one cost model the same errors. All changes of
+step times form one family (Holm). Of rows few are tested first: layers, each in all blocks of its
+kind, families of kernels, or operators of any shape; then the rows inside one that changed (Holm,
+at 5 % each). Few profiled steps may be alike by chance: a row has at least the usual relative
+spread of all rows. A row *follows the hardware* if its speed-up lies between the ratios of the
+devices' compute and DRAM roofs. On two GPUs of one model, a significant change whose interval in
+cycles contains 1 is said to be the clock's (nvbench judges in cycles, too).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from ..profiling.recording.store import RECORDING, STEP, TOGETHER
 from .aligned_rows import OTHERS, align
 from .change import Change
 from .decompose.averaged_steps import list_used_steps
-from .decompose.curve import UNKNOWN, Curve
+from .decompose.curve import MODELLED, UNKNOWN, Curve
 from .decompose.functionals import Condition
 from .decompose.repeated_layers import in_any_block
 from .decompose.statistics import FASTER_HALF, LEVEL, Estimate, Floats, estimate, holm, moderate
-from .decompose.terms import IDLE, Key, Terms, estimate_terms, main_kernels
+from .decompose.terms import IDLE, Key, Terms, main_kernels
 from .side import Side, side
 
 LAYER, OPERATOR, FAMILY, KERNEL = COMPARE_BY
@@ -116,6 +116,11 @@ class Comparison:
     def names_modelled(self) -> list[str]:
         """Names of the modelled recordings."""
         return [side.name for side in self.sides if side.settings["times"] == "modelled"]
+
+    @property
+    def is_modelled(self) -> bool:
+        """Whether all recordings are modelled, so that intervals are the model's error alone."""
+        return len(self.names_modelled) == len(self.sides)
 
     @property
     def names_profiled(self) -> list[str]:
@@ -332,6 +337,16 @@ def were_measured_together(sides: Sequence[Side]) -> bool:
     return sides[0].run is not None and len(runs) == 1
 
 
+def _list_paired(sides: Sequence[Side]) -> list[bool]:
+    """Of each recording after the base, whether its replicates belong to the base's: of one run, or
+    of one model.
+    """
+    base, together = sides[0], were_measured_together(sides)
+    return [
+        together or (base.model is not None and other.model == base.model) for other in sides[1:]
+    ]
+
+
 def is_decided(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], over: float, rounds_of_process: int
 ) -> bool:
@@ -369,15 +384,15 @@ def _common_rows(sides: Sequence[Side]) -> str:
 
 
 def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, ...]:
-    lines, together = [], were_measured_together(sides)
+    lines, paired = [], _list_paired(sides)
     has_pace = all(compared.curve.pace is not None for compared in sides)
     for batch in common:
         curves = [compared.curve.source(batch) for compared in sides]
-        times, changes = _changes_of(curves, batch, together)
+        times, changes = _changes_of(curves, batch, paired)
         pace_changes: tuple[Change | None, ...] = ()
         if has_pace:
             paces = [compared.curve.paces.source(batch) for compared in sides]
-            _, pace_changes = _changes_of(paces, batch, together)
+            _, pace_changes = _changes_of(paces, batch, paired)
         lines.append(ComparedLine(str(batch), times, changes, pace_changes=pace_changes))
     marked = []
     for line, batch in zip(_adjust(lines), common, strict=True):
@@ -388,15 +403,18 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, 
 
 
 def _changes_of(
-    curves: Sequence[Curve], batch: int, together: bool
+    curves: Sequence[Curve], batch: int, paired: Sequence[bool]
 ) -> tuple[tuple[float, ...], tuple[Change | None, ...]]:
     """The times of one batch size on several curves, ms, and their changes."""
     points = [curve.at(batch) for curve in curves]
     times = tuple(point.time_ms.value for point in points)
     replicates = [curve.replicates_ms[:, curve.conditions.index(batch)] for curve in curves]
-    rounds = [min(point.rounds, curve.rounds) for point, curve in zip(points, curves, strict=True)]
+    rounds = [
+        curve.rounds if curve.statistic == MODELLED else min(point.rounds, curve.rounds)
+        for point, curve in zip(points, curves, strict=True)
+    ]
     of_means = all(curve.pace is not None for curve in curves)
-    return times, _changes(times, replicates, rounds, together, of_means=of_means)
+    return times, _changes(times, replicates, rounds, paired, of_means=of_means)
 
 
 def _with_clocks(
@@ -428,12 +446,12 @@ def _changes(
     times: Sequence[float | None],
     replicates: Sequence[Floats | None],
     rounds: Sequence[int],
-    together: bool = False,
+    paired: Sequence[bool],
     *,
     of_means: bool = False,
 ) -> tuple[Change | None, ...]:
     """Compare every later time with the first; p is not adjusted yet."""
-    logs = _log_ratios(times, replicates, rounds, together, of_means=of_means)
+    logs = _log_ratios(times, replicates, rounds, paired, of_means=of_means)
     return tuple(None if log is None else _change(log) for log in logs)
 
 
@@ -441,14 +459,14 @@ def _log_ratios(
     times: Sequence[float | None],
     replicates: Sequence[Floats | None],
     rounds: Sequence[int],
-    together: bool = False,
+    paired: Sequence[bool],
     *,
     of_means: bool = False,
 ) -> tuple[Estimate | None, ...]:
     """The logarithm of the first time over every later one.
 
-    `of_means`: whether the times are means of all steps, see `statistics.estimate`. Of runs
-    `together`, replicates are paired.
+    `of_means`: whether the times are means of all steps, see `statistics.estimate`. `paired`:
+    of each later time, whether its replicates belong to those of the first.
     """
     logs: list[Estimate | None] = []
     base, drawn = times[0], replicates[0]
@@ -458,9 +476,11 @@ def _log_ratios(
         if not base or not other or drawn is None or others is None:
             logs.append(None)
             continue
-        paired = others if together else np.random.default_rng(position).permutation(others)
+        drawn_beside = (
+            others if paired[position - 1] else np.random.default_rng(position).permutation(others)
+        )
         smallest = np.finfo(float).tiny
-        varied = np.log(np.maximum(drawn, smallest)) - np.log(np.maximum(paired, smallest))
+        varied = np.log(np.maximum(drawn, smallest)) - np.log(np.maximum(drawn_beside, smallest))
         least = min(rounds[0], rounds[position])
         value = float(np.log(base / other))
         logs.append(estimate(value, varied, least, 1.0, of_mean=of_means))
@@ -496,8 +516,7 @@ def _rows(
     """The rows at a batch size, and the groups that are tested first; largest change first."""
     terms, families = [], []
     for compared, keyed in zip(sides, _keyed_tables(sides, by, batch), strict=True):
-        statistic = compared.curve.paces.statistic
-        terms.append(estimate_terms(keyed, compared.steps, statistic=statistic))
+        terms.append(compared.terms(keyed))
         used = main_kernels(keyed[keyed["step"].isin(list_used_steps(keyed))], (batch,))
         families.append({place: family(str(name)) for place, (name,) in used.items()})
 
@@ -565,13 +584,13 @@ def _lines_of(
     families: Sequence[Mapping[tuple[str | None, str | None], str]] = (),
 ) -> dict[Key, ComparedLine]:
     """A line for each term of any recording; p is not adjusted yet."""
-    together = were_measured_together(sides)
+    paired = _list_paired(sides)
     rounds = [of_side.rounds[batch] for of_side in terms]
     times, logs = {}, []
     for key in dict.fromkeys(key for of_side in terms for key in of_side.keys):
         columns = [_column(of_side, key) for of_side in terms]
         times[key] = tuple(time for time, _ in columns)
-        logs.append(_log_ratios(times[key], [drawn for _, drawn in columns], rounds, together))
+        logs.append(_log_ratios(times[key], [drawn for _, drawn in columns], rounds, paired))
     changes = _with_usual_spread(logs, [min(rounds[0], other) for other in rounds[1:]])
     lines = {}
     for key, changed in zip(times, changes, strict=True):

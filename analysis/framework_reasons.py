@@ -12,7 +12,7 @@ from ..base.numbers import number
 from ..profiling.recording.store import Recording
 from .compare import ComparedLine, Comparison, compare
 from .conditions import framework_name, is_of_a_network
-from .side import prepare_side
+from .side import prepare_sides
 
 _ROWS = 3  # layers of each pair
 
@@ -41,9 +41,7 @@ def _of_pair(pair: Sequence[Recording]) -> Iterator[str]:
     if names[0] == names[1]:
         return
     try:
-        sides = []
-        for name, recording in zip(names, pair, strict=True):
-            sides.append(prepare_side(name, recording, recording.frame("steps")))
+        sides = prepare_sides(names, pair)
         comparison = compare(sides)
     except CurvescopeError:  # nothing was measured in both: the table says why
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,12 @@ from ..profiling.recording.disturbed import with_set_aside
 from ..profiling.recording.store import STEP, TOGETHER, Recording, is_modelled, unit_of
 from .aligned_rows import ALIGNMENT_COLUMNS
 from .causes.context import mean_clock
+from .cost_model.errors import Model, draw_errors_of_rows, model_curve, model_terms
 from .decompose.curve import UNKNOWN as NO_BATCH
 from .decompose.curve import Curve, cost_curve
 from .decompose.marked import step_times
-from .decompose.terms import estimate_terms
+from .decompose.statistics import Floats
+from .decompose.terms import Terms, estimate_terms
 from .decompose.warm_up import judge_steps
 
 _NO_KERNELS = pd.DataFrame(columns=["name", "layer", "phase", "batch", "step", "exclusive_ms"])
@@ -44,15 +46,72 @@ class Side:
     # the run in which it was measured together with others; None alone. Its rounds are processes
     # then.
     run: str | None = None
+    model: Model | None = None  # what predicted its times; None if they were measured
+    # of modelled times: possible factors of each row of `kernel_times`, shape (replicates, rows)
+    errors: Floats | None = None
+
+    def terms(self, kernel_times: pd.DataFrame) -> Terms:
+        """The terms of rows of `kernel_times`, whose layers and phases may be others."""
+        if self.errors is None:
+            return estimate_terms(kernel_times, self.steps, statistic=self.curve.paces.statistic)
+        return model_terms(kernel_times, self.errors[:, kernel_times.index])
 
 
-def prepare_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
-    """Prepare a recording, or a part of its steps, for comparison, with the columns by which rows
-    are aligned.
+def prepare_sides(
+    names: Sequence[str],
+    recordings: Sequence[Recording],
+    steps: Sequence[pd.DataFrame] | None = None,
+) -> list[Side]:
+    """Prepare recordings, or a part of the steps of each, for comparison, with the columns by which
+    rows are aligned.
     """
-    steps = judge_steps(recording, steps)
-    times = step_times(recording, steps, ALIGNMENT_COLUMNS, (), by_instance=True).table
-    return side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
+    if steps is None:
+        steps = [recording.frame("steps") for recording in recordings]
+    judged = [judge_steps(*pair) for pair in zip(recordings, steps, strict=True)]
+    tables = [_step_times(*pair) for pair in zip(recordings, judged, strict=True)]
+    models = [
+        Model.of(recording.meta) if is_modelled(recording.meta) else None
+        for recording in recordings
+    ]
+    errors = _draw_errors(tables, models)
+    return [
+        side(
+            name,
+            recording.meta,
+            of_recording,
+            table,
+            recording.statistic,
+            recording.frame("clocks"),
+            model,
+            drawn,
+        )
+        for name, recording, of_recording, table, model, drawn in zip(
+            names, recordings, judged, tables, models, errors, strict=True
+        )
+    ]
+
+
+def _step_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
+    """Times in the steps; of modelled ones a row for each kernel with its work."""
+    if is_modelled(recording.meta):
+        keys = (*ALIGNMENT_COLUMNS, "start_ns")
+        table = step_times(recording, steps, keys, by_instance=True).table
+    else:
+        table = step_times(recording, steps, ALIGNMENT_COLUMNS, (), by_instance=True).table
+    return table.reset_index(drop=True)
+
+
+def _draw_errors(
+    tables: Sequence[pd.DataFrame], models: Sequence[Model | None]
+) -> list[Floats | None]:
+    """The errors of each modelled table; those of one model have the same for the same kernel."""
+    drawn: list[Floats | None] = [None] * len(tables)
+    for model in {model for model in models if model is not None}:
+        places = [place for place, other in enumerate(models) if other == model]
+        errors = draw_errors_of_rows([tables[place] for place in places], model)
+        for place, of_table in zip(places, errors, strict=True):
+            drawn[place] = of_table
+    return drawn
 
 
 def side(
@@ -62,6 +121,8 @@ def side(
     kernel_times: pd.DataFrame = _NO_KERNELS,
     statistic: str = "median",
     clocks: pd.DataFrame | None = None,
+    model: Model | None = None,
+    errors: Floats | None = None,
 ) -> Side:
     """Prepare a recording for comparison, from its `recording.json` and tables; CurvescopeError if
     it has no step.
@@ -81,7 +142,9 @@ def side(
         kernel_times = kernel_times[kernel_times["batch"].notna()]
     else:
         steps, kernel_times = steps.assign(batch=NO_BATCH), kernel_times.assign(batch=NO_BATCH)
-    if not steps["profiled"].all():
+    if errors is not None:
+        curve = model_curve(model_terms(kernel_times, errors))
+    elif not steps["profiled"].all():
         curve = cost_curve(steps, statistic)
     elif kernel_times.empty:
         raise CurvescopeError(
@@ -103,6 +166,8 @@ def side(
         clocks_hz=_clocks(hardware, steps, clocks),
         unit=unit_of(meta),
         run=None if together is None else together["run"],
+        model=model,
+        errors=errors,
     )
 
 

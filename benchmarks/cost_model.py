@@ -38,10 +38,10 @@ from curvescope.analysis.cost_model.constants import (
     load_fitted,
 )
 from curvescope.analysis.cost_model.convolution import estimate_algorithms
+from curvescope.analysis.cost_model.errors import draw_errors
 from curvescope.analysis.cost_model.launches import ModelledGpu
 from curvescope.analysis.cost_model.learned import LearnedChoice, load_learned
 from curvescope.analysis.cost_model.problems import Convolutions, Floats, Products, product_kinds
-from curvescope.analysis.diagnosis.modelled import draw_errors
 from curvescope.profiling.hardware.devices import get_device
 
 HERE = Path(__file__).parent

@@ -17,11 +17,11 @@ import pandas as pd
 
 from curvescope.analysis.cost_model.choice import get_library
 from curvescope.analysis.cost_model.constants import Constants, Spread, constants_for, load_fitted
+from curvescope.analysis.cost_model.errors import HOST, draw_errors
 from curvescope.analysis.cost_model.frameworks import FRAMEWORKS
 from curvescope.analysis.cost_model.launches import ModelledGpu
 from curvescope.analysis.cost_model.networks import Step, estimate_step, load_operations
 from curvescope.analysis.cost_model.problems import Floats, product_kinds
-from curvescope.analysis.diagnosis.modelled import HOST, draw_errors
 from curvescope.profiling.hardware.devices import get_device
 
 _TAILS = (5, 95)  # percentiles: an interval contains nine of ten

@@ -52,14 +52,17 @@ class Part(Protocol):
         """Its parser, and what runs it."""
 
 
-def add_parts(parser: argparse.ArgumentParser, parts: Mapping[str, Part], title: str) -> None:
+def add_parts(
+    parser: argparse.ArgumentParser, parts: Mapping[str, Part], title: str, further: str = ""
+) -> None:
     """Declare that the first word after a command chooses one of its parts, listed below `title`
-    with a line each.
+    with a line each; `further` says what else the word may be.
     """
     width = max(map(len, parts))
     lines = [f"  {name:<{width}}  {part.help}" for name, part in parts.items()]
     parser.epilog = "\n".join([f"{title}:", *lines])
-    parser.add_argument("part", choices=parts, metavar="WHAT", help=f"one of the {title} below")
+    below = ", ".join(filter(None, (f"one of the {title} below", further)))
+    parser.add_argument("part", choices=parts, metavar="WHAT", help=below)
     parser.add_argument("options", nargs=argparse.REMAINDER, metavar="...", help="its options")
 
 
@@ -77,9 +80,9 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = _NEGATIVE
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        choices = [] if action.choices is None else list(action.choices)
-        if not choices or value in choices:
+        if action.choices is None or value in action.choices:
             return
+        choices = list(action.choices)
         names = [str(choice) for choice in choices]
         near = difflib.get_close_matches(str(value), names, n=2)
         hints = [f"did you mean {' or '.join(near)}?"] if near else []

@@ -61,12 +61,10 @@ class Recording(store.Recording):
             batch: batch size of the rows; default: the largest that is profiled in both.
         """
         from .analysis.compare import compare
-        from .analysis.side import prepare_side
+        from .analysis.side import prepare_sides
 
-        sides = [
-            prepare_side(str(recording.path), recording, recording.frame("steps"))
-            for recording in (self, other)
-        ]
+        names = [str(recording.path) for recording in (self, other)]
+        sides = prepare_sides(names, (self, other))
         comparison = compare(sides, None if by == "batch" else by, batch)
         rows = []
         for line in comparison.steps if by == "batch" else comparison.rows:

@@ -2,9 +2,9 @@
 
 Commands come from their argument parsers, devices and metrics from the TOML tables, the schema from
 `schema.py`, factors of experiments from their modules, documents of `--json` from the types that
-describe them. These pages are those of the site, and are not committed. Two files are, and a test
-holds them to it: the schema of the documents, as programs of others rely on it, and the page of
-evidence, whose figures come from the stored data.
+describe them. These pages are those of the site, and are not committed. Others are, and a test
+holds them to it: the schema of the documents, as programs of others rely on it, and the pages of
+evidence and of the H100, whose figures come from the stored data.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ sys.path.insert(0, str(DOCS))
 
 from document_schema import document_schema  # noqa: E402
 from evidence_page import evidence_page  # noqa: E402
+from h100_page import h100_page, h100_picture  # noqa: E402
 from known_errors_page import known_errors_page  # noqa: E402
 
 
@@ -402,6 +403,8 @@ def _cell(text: str) -> str:
 Pages = dict[Path, Callable[[], str]]
 # What is generated and committed, by its path.
 COMMITTED: Pages = {
+    DOCS / "case-studies" / "h100.md": h100_page,
+    DOCS / "figures" / "case_h100.svg": h100_picture,
     DOCS / "internals" / "evidence.md": evidence_page,
     DOCS / "reference" / "documents.schema.json": schema_file,
 }

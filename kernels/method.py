@@ -278,7 +278,7 @@ def _verify(
     result = prepared.result()
     error = None if result is None else problem.error(operands, result)
     if error is None:
-        return Verification(BenchOutcome.NOT_VERIFIED, "the kernel keeps no result")
+        return Verification(BenchOutcome.NOT_VERIFIED, "there is no result or no reference")
     if error.acceptable:
         return Verification(BenchOutcome.OK, "", error)
     detail = f"the result is off by {error.largest:.3g}, allowed {error.allowed:.3g}: not timed"

@@ -19,6 +19,7 @@ from ..base.masking import without_secrets
 from ..profiling.attribution.events import StepRows
 from ..profiling.hardware import ceilings
 from ..profiling.hardware.host import describe_environment
+from ..profiling.hardware.limits import Hardware, OfPeak, hardware_of
 from ..profiling.hardware.locked_clocks import read_locked_clock_hz
 from ..profiling.hardware.register import register
 from ..profiling.measure.loop import SEED, Loop, VisitWriter
@@ -30,7 +31,7 @@ from ..profiling.recording.store import RecordingWriter
 from .backends import Backend
 from .conditions import Conditions, Note
 from .method import BenchMeasurement, Method
-from .problem import Error
+from .problem import Error, Problem
 from .sweeps import Sweep
 
 # Operands of all problems of a sweep are kept up to this total size, on a GPU also up to a share of
@@ -69,6 +70,9 @@ class Result:
         notes: disturbances and limits of the precision.
         gflop_per_s: FLOPs of the direct algorithm over the median.
         gb_per_s: compulsory bytes over the median; GB is 10⁹ bytes.
+        of_peak: the roof of the device that it comes nearest to, and its share of that; None where
+            no roof is known. Operands that stay in the last-level cache are none of DRAM.
+        axes: values of its axes, by name.
     """
 
     problem: str
@@ -92,6 +96,8 @@ class Result:
     parts: tuple[int, str] | None
     discarded: dict[str, int]
     notes: tuple[Note, ...]
+    of_peak: OfPeak | None = None
+    axes: Mapping[str, int | str] = field(default_factory=dict)
     gflop_per_s: float | None = field(init=False)
     gb_per_s: float | None = field(init=False)
 
@@ -130,7 +136,10 @@ def run_sweep(
     device = backend.describe()
     meta = _metadata(sweep, backend, method, device)
     with register(f"bench of {sweep.label}"), RecordingWriter(path, meta) as writer:
-        sites = {value: ProblemSite(sweep, value, backend, method) for value in sweep.problems}
+        hardware = hardware_of(meta)
+        sites = {
+            value: ProblemSite(sweep, value, backend, method, hardware) for value in sweep.problems
+        }
         visits = VisitWriter(writer, OPERATOR_MODE)
         works = [problem.work for problem in sweep.problems.values()]
         keeps = sum(work.bytes_compulsory or 0 for work in works) <= kept_bytes(device)
@@ -182,10 +191,13 @@ def _metadata(
 class ProblemSite(Site):
     """One problem on a backend, whose call is the step of a visit."""
 
-    def __init__(self, sweep: Sweep, value: int, backend: Backend, method: Method) -> None:
-        """Take the problem of a sweep's value; nothing runs."""
+    def __init__(
+        self, sweep: Sweep, value: int, backend: Backend, method: Method, hardware: Hardware
+    ) -> None:
+        """Take the problem of a sweep's value, and the limits of its device; nothing runs."""
         self.measurement = BenchMeasurement(sweep.problems[value], SEED)
         self._sweep, self._backend, self._method = sweep, backend, method
+        self._hardware = hardware
 
     def facts(self) -> Facts:
         """What happens around timed calls; the first of a visit is discarded."""
@@ -244,19 +256,46 @@ class ProblemSite(Site):
         outcome, detail, error = measurement.verification
         problem = measurement.problem
         work = problem.work
+        times = _describe_times(measurement)
         return Result(
             problem=problem.label,
             value=value,
             outcome=outcome,
             detail=detail,
             **_describe_error(error),
-            **_describe_times(measurement),
+            **times,
+            of_peak=self._of_peak(times["median_ns"]),
+            axes=axes_of(problem),
             flops=work.flops,
             bytes_compulsory=work.bytes_compulsory,
             parts=getattr(problem, "parts", None),
             discarded=dict(measurement.discarded),
             notes=tuple(measurement.notes(self._backend, self._method)),
         )
+
+    def _of_peak(self, median_ns: float | None) -> OfPeak | None:
+        """The share of the roof that the problem comes nearest to."""
+        problem = self.measurement.problem
+        if not median_ns or getattr(problem, "parts", None):
+            return None
+        flops = {problem.precision: problem.work.flops or 0}
+        size = problem.work.bytes_compulsory or 0
+        is_cold = self._method.cache == "cold"
+        moves = is_cold or size > (self._hardware.cache_bytes or 0)
+        bytes_per_s = size / median_ns * 1e9 if size and moves else None
+        return self._hardware.of_peak(flops, median_ns / 1e9, bytes_per_s)
+
+
+def axes_of(problem: Problem) -> dict[str, int | str]:
+    """The values of a problem's axes, by name; a pair as 2x1."""
+    axes: dict[str, int | str] = {}
+    for name in getattr(problem, "__dataclass_fields__", {}):
+        value = getattr(problem, name)
+        if isinstance(value, tuple):
+            axes[name] = "x".join(map(str, value))
+        elif isinstance(value, (int, str)):
+            axes[name] = value
+    return axes
 
 
 def _describe_error(error: Error | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import itertools
 import re
@@ -76,13 +77,10 @@ def span(
     Fields without an axis keep the value of `base`. The batch axis is the axis of the cost curve.
     If it has one value, the first numeric axis with several becomes the batch axis.
     """
-    fields = _field_names(base)
     values: dict[str, tuple[str, ...]] = {"precision": tuple(precisions.split(","))}
     for text in axes:
         name, listed = parse_axis(text)
-        if name not in fields:
-            kind, axes_of = type(base).__name__.lower(), ", ".join(fields)
-            raise CurvescopeError(f"--axis {text}: the axes of {kind} are {axes_of}.")
+        _check_axis(base, name, f"--axis {text}")
         values[name] = listed
     several = [name for name, listed in values.items() if len(listed) > 1]
     numeric = [name for name in several if isinstance(getattr(base, name), int)]
@@ -94,6 +92,50 @@ def span(
         changes = {name: _parse_value(base, name, text) for name, text in texts}
         spanned.append(dataclasses.replace(base, **changes))
     return group(spanned, batch_axis)
+
+
+def list_shapes(base: P, texts: Sequence[str], precisions: str = "fp32") -> list[Sweep]:
+    """Problems that are given one by one, each as `m=512,n=64,k=1024`, or as the rows of a CSV file
+    with a column for each axis.
+
+    Fields that are not given keep the value of `base`. Problems that differ in n alone are one
+    sweep.
+    """
+    problems = []
+    for text in texts:
+        for row in _read_shapes(text):
+            for name in row:
+                _check_axis(base, name, f"--shapes {text}")
+            for precision in precisions.split(","):
+                given = {"precision": precision, **row}
+                changes = {name: _parse_value(base, name, value) for name, value in given.items()}
+                problems.append(dataclasses.replace(base, **changes))
+    return group(problems, "n")
+
+
+def _read_shapes(text: str) -> list[dict[str, str]]:
+    """The values of the axes of each problem."""
+    if not text.endswith(".csv"):
+        return [{name: values[0] for name, values in map(parse_axis, text.split(","))}]
+    try:
+        with open(text, newline="", encoding="utf-8") as file:
+            rows = [dict(row) for row in csv.DictReader(file)]
+    except (OSError, UnicodeDecodeError) as error:
+        raise CurvescopeError(f"--shapes {text}: {error}.") from error
+    if not rows or any(None in row or None in row.values() for row in rows):
+        raise CurvescopeError(
+            f"--shapes {text}: write a line of axes, e.g. m,n,k, and a line of values for each "
+            "problem."
+        )
+    return rows
+
+
+def _check_axis(base: Any, name: str, given: str) -> None:
+    """Refuse an axis that a problem does not have."""
+    fields = _field_names(base)
+    if name not in fields:
+        kind, axes_of = type(base).__name__.lower(), ", ".join(fields)
+        raise CurvescopeError(f"{given}: the axes of {kind} are {axes_of}.")
 
 
 def _field_names(problem: Any) -> list[str]:

@@ -245,7 +245,7 @@ def weigh_not_significant(case: Case) -> Claim | None:
         if groups:
             what = f"steps at {batch} fall into two groups"
             evidence.append(cite(what, groups, "ms", "steps.duration_ns"))
-    refutation = "With more rounds on a quiet machine, the interval excludes 0."
+    refutation = "A narrower interval excludes 0."
     return Claim(NOT_SIGNIFICANT, value.value, Strength.FACT, tuple(evidence), refutation)
 
 

@@ -231,11 +231,12 @@ def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:
         )
         how = "DataLoader(..., pin_memory=True); tensor.to(device, non_blocking=True)"
     else:
-        what, remedy = (
-            "copies between host and device while nothing else runs",
-            "copy beside other work",
-        )
+        what = "copies between host and device while nothing else runs"
+        remedy = "copy beside other work"
         how = "tensor.to(device, non_blocking=True) in a stream of its own, one batch ahead"
+        if moved["host_memory"].isna().any():  # pageable memory would hold the host all the same
+            remedy += ", from pinned memory"
+            how = f"DataLoader(..., pin_memory=True); {how}"
     if not step.is_torch:
         how = (
             "cudaHostRegister or cudaMallocHost for the host's memory; cudaMemcpyAsync in a stream "

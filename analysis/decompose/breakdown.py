@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ...base.errors import CurvescopeError
 from ...base.numbers import number
 from ...profiling.attribution.kernel_precision import kernel_precision
-from ...profiling.hardware.limits import Hardware
+from ...profiling.hardware.limits import Hardware, OfPeak
 from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import KERNEL, RECORDING, STEP, Recording
 from .averaged_steps import durations_ms, list_used_steps
@@ -67,6 +67,7 @@ _AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", _TENSOR)
 _DURATION = "duration_ns"
 _ENDS = (WAITING_FOR_INPUT, IDLE, OVERHEAD, SLOW_STEPS)  # rows in which nothing of the step runs
 _SCALED = 1.05  # times the pace, above which rows of profiled steps are scaled down to it
+_WHOLE = 0.9  # a rate over a larger share of a row's time is the rate of the row
 
 
 @dataclass(frozen=True)
@@ -140,9 +141,33 @@ def _describe_host(recording: Recording, steps: pd.DataFrame) -> str:
 
 def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
     """The roofs of the device that the row's rates are above."""
+    return hardware.exceeded(*_rates(row, row.gb_per_s))
+
+
+def of_peak(row: Row, hardware: Hardware) -> OfPeak | None:
+    """The share of the roof that the row comes nearest to, by measured bytes where they are known;
+    None without one, and for a rate over a part of the row's time.
+    """
+    flops, time_s, bytes_per_s = _rates(row, row.gb_per_s)
+    moving_share = row.bytes_time_share
+    if row.measured_gb_per_s is not None:
+        bytes_per_s, moving_share = row.measured_gb_per_s * 1e9, row.measured_time_share
+    return hardware.of_peak(
+        {} if is_partial(row.flops_time_share) else flops,
+        time_s,
+        None if is_partial(moving_share) else bytes_per_s,
+    )
+
+
+def is_partial(time_share: float | None) -> bool:
+    """Whether a rate is over so small a share of a row's time that it is not the row's."""
+    return time_share is not None and time_share < _WHOLE
+
+
+def _rates(row: Row, gb_per_s: float | None) -> tuple[Mapping[str, float], float, float | None]:
+    """FLOPs by precision, the time that they take, and bytes a second."""
     time_s = (row.flops or 0.0) / row.gflop_per_s / 1e9 if row.gflop_per_s else math.inf
-    bytes_per_s = None if row.gb_per_s is None else row.gb_per_s * 1e9
-    return hardware.exceeded(row.precisions, time_s, bytes_per_s)
+    return row.precisions, time_s, None if gb_per_s is None else gb_per_s * 1e9
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...base.words import Word
-from .curve import Curve
+from .curve import MODELLED, Curve
 from .functionals import (
     BEND,
     EXCESS,
@@ -45,6 +45,7 @@ class FindingVerdict(Word):
     # its own interval excludes 0, but Holm's correction takes it back
     NOT_SIGNIFICANT = "not significant"
     NOISE = "noise"
+    MODEL_ERROR = "within the model's error"  # in place of both, for a model has no noise
     # without an interval: one step of each size, so that whether it repeats is unknown
     UNKNOWN = "unknown"
 
@@ -54,10 +55,11 @@ _LEAST_ROUNDS = 3  # of a size that a sweep found, to be tested
 _HIDDEN = 0.1  # of a step: what a spread may hide is worth a warning from here on
 LARGE = 0.05  # of a step: worth more rounds while it is not distinguished from 0
 LEVEL_OF_A_LOOK = 0.01  # of the tests of a sweep that goes on
-# more rounds may make it an anomaly
+# a narrower interval may make it an anomaly
 UNDECIDED = (
     FindingVerdict.NOISE,
     FindingVerdict.NOT_SIGNIFICANT,
+    FindingVerdict.MODEL_ERROR,
 )
 
 
@@ -257,6 +259,8 @@ def _verdict(
         visible = curve.evaluate(shown)
         if value.p >= LEVEL and (visible.low > 0 or visible.high < 0):
             return FindingVerdict.FIXED_COST
+    if curve.statistic == MODELLED:
+        return FindingVerdict.MODEL_ERROR
     return FindingVerdict.NOT_SIGNIFICANT if value.p < LEVEL else FindingVerdict.NOISE
 
 

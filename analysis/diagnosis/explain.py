@@ -9,6 +9,7 @@ from ...base.errors import CurvescopeError
 from ...profiling.recording.store import STEP, Recording, is_modelled
 from ..causes import Anomaly, attribute, judge
 from ..causes.context import Recorded
+from ..cost_model.errors import Model, draw_errors_of_rows, model_curve, model_terms
 from ..decompose.curve import NO_CURVE, UNKNOWN
 from ..decompose.findings import find
 from ..decompose.functionals import FIXED_COST, Functional
@@ -19,7 +20,6 @@ from .certain import find_certain
 from .difference import find_difference
 from .estimate import Estimates, estimate
 from .explanation import Explanation
-from .modelled import estimate_modelled
 from .read import read, waits_for_time
 from .result import Conclusion, Diagnosis
 from .split import explain_functional, split_anomalies, weigh
@@ -117,7 +117,10 @@ def explain_one(diagnosis: Diagnosis, functional: Functional) -> Explanation:
 def _estimate(recorded: Recorded, recording: Recording | None) -> Estimates:
     """The curve and its terms, of measured steps or of a cost model."""
     if recording is not None and is_modelled(recording.meta):
-        return estimate_modelled(recorded, recording.meta)
+        model = Model.of(recording.meta)
+        (errors,) = draw_errors_of_rows([recorded.kernel_times], model)
+        terms = model_terms(recorded.kernel_times, errors)
+        return Estimates(model_curve(terms), terms)
     return estimate(recorded)
 
 

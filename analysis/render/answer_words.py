@@ -33,9 +33,9 @@ def finding(answer: Explanation) -> str:
     """What, where, why and how sure, without the remedy."""
     what, total = anomaly(answer), answer.leading
     if answer.noise:
-        return f"{what} is not significant: measure more rounds on a quiet machine."
+        return f"{what} is not significant: its interval holds 0."
     if total is None:
-        return f"{what} has no term that can be distinguished from 0: measure more rounds."
+        return f"{what} has no term that can be distinguished from 0."
     if answer.where is None:
         return _of_steps(answer, total)
     is_most = _portion(answer) > _MOSTLY

@@ -12,15 +12,16 @@ from rich.text import Text
 
 from ...base.counted import counted
 from ...base.numbers import number
-from ...profiling.hardware.limits import Hardware
+from ...profiling.hardware.limits import Hardware, OfPeak
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import KERNEL, STEP, STEPS_KNOWN_BY
-from ..decompose.breakdown import Breakdown, Row, above_roofs
+from ..decompose.breakdown import Breakdown, Row, above_roofs, is_partial, of_peak
 from ..decompose.communication import Communication
 from ..decompose.idle import WAITS, IdleTime
 from ..decompose.input_time import WAITING_FOR_INPUT
 from ..decompose.mfu import Mfu
 from ..decompose.terms import IDLE, OVERHEAD, SLOW_STEPS
+from .of_peak import note_of_peaks, show_of_peak
 from .tables import table
 from .words import SAMPLES, UNITS, share, shorten
 
@@ -30,7 +31,6 @@ _LEAST_NAMED = 0.05  # share of the time of a group that a sentence names
 _MUCH_IDLE = 0.2  # share of a step
 _MUCH_WAITING = 0.1  # share of a step in which launched work waits
 _MOST_TENSOR_ROWS = 5
-_WHOLE = 0.9  # a rate over a larger share of a row's time is shown as that of the row
 _RULE = (
     "Idle: API calls by the time that they cover, the rest of a gap by the shortest range around "
     "half of it; device, where the work after it had been launched: that waits for an event, or "
@@ -105,7 +105,7 @@ def mfu_text(share_of_peak: float) -> str:
 def mfu_note(mfu: Mfu) -> str:
     """The utilisation, and of which peak."""
     peak = f"{mfu.peak_flops_per_s / 1e12:.4g} TFLOP/s ({mfu.peak_kind}: {mfu.peak_source})"
-    if not _is_partial(mfu.known_time_share):
+    if not is_partial(mfu.known_time_share):
         return f"MFU {mfu_text(mfu.share)} of {peak}."
     over = f"FLOPs are known for {share(mfu.known_time_share, 1)} of the busy time"
     return f"MFU at least {mfu_text(mfu.share)} of {peak}: {over}."
@@ -209,11 +209,7 @@ def _partial(giga_per_s: float | None, time_share: float | None, above: bool) ->
     if giga_per_s is None:
         return ""
     text = rate(giga_per_s * 1e9, above)
-    return f"{text} of {share(time_share or 0, 1)}" if _is_partial(time_share) else text
-
-
-def _is_partial(time_share: float | None) -> bool:
-    return time_share is not None and time_share < _WHOLE
+    return f"{text} of {share(time_share or 0, 1)}" if is_partial(time_share) else text
 
 
 @dataclass(frozen=True)
@@ -256,6 +252,10 @@ class _View:
         """The roofs that a row is above."""
         return () if self.hardware is None else above_roofs(row, self.hardware)
 
+    def of_peak(self, row: Row) -> OfPeak | None:
+        """The share of the roof that a row comes nearest to."""
+        return None if self.hardware is None else of_peak(row, self.hardware)
+
 
 def render_breakdown(
     breakdown: Breakdown,
@@ -292,8 +292,9 @@ def _table(view: _View) -> RenderableType:
         "GFLOP/s",
         "GB/s",
         "measured GB/s",
+        "of peak",
     )
-    blank = [""] * 6
+    blank = [""] * 7
     title = breakdown.work if view.by == KERNEL else view.by
     rows = table(title, *heads, optional=("± ms", "calls"))
     for row in view.listed:
@@ -328,6 +329,7 @@ def _cells(view: _View, row: Row, *, busy: bool) -> list[str]:
         _partial(row.gflop_per_s, row.flops_time_share, "compute" in above),
         _partial(row.gb_per_s, row.bytes_time_share, "DRAM" in above),
         _partial(row.measured_gb_per_s, row.measured_time_share, False),
+        show_of_peak(view.of_peak(row)),
     ]
 
 
@@ -370,10 +372,14 @@ def _describe_roofs(view: _View) -> str | None:
     return ABOVE_ROOF_NOTE if any(map(view.above, (*view.listed, *ends))) else None
 
 
+def _describe_peaks(view: _View) -> str | None:
+    return note_of_peaks(map(view.of_peak, view.listed))
+
+
 def _describe_rates(view: _View) -> str | None:
     """That some rates are over a part of the time of their row."""
     for row in view.listed:
-        if _is_partial(row.flops_time_share) or _is_partial(row.bytes_time_share):
+        if is_partial(row.flops_time_share) or is_partial(row.bytes_time_share):
             return (
                 "A rate of N% is over that share of the row's time: the work of the rest is "
                 "unknown."
@@ -411,7 +417,7 @@ def _describe_tensor_pipes(view: _View) -> str | None:
         over = f" (over {share(row.tensor_time_share or 0, 1)} of its time)"
         label = shorten(row.label) if view.by == KERNEL else row.label
         use = f"{share(row.tensor_pipe_use or 0, 1)} in {label}"
-        uses.append(use + over * _is_partial(row.tensor_time_share))
+        uses.append(use + over * is_partial(row.tensor_time_share))
     if not uses:
         return None
     return f"Share of cycles with active tensor pipes, by hardware counters: {', '.join(uses)}."
@@ -425,6 +431,7 @@ _NOTES = (
     _describe_gpus,
     _describe_durations,
     _describe_roofs,
+    _describe_peaks,
     _describe_rates,
     _describe_fused,
     _describe_measured,
@@ -463,6 +470,8 @@ class RatedRow(Row):
 
     # roofs of the device that the rates are above, so that they cannot be right
     exceeded_roofs: Sequence[str]
+    # the roof that the rates come nearest to, and their share of it; null without a rate or a roof
+    of_peak: OfPeak | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,7 +98,7 @@ def verdict_sentence(explanation: Explanation) -> str:
     if largest is None:
         return "There is no deviation to explain."
     if explanation.noise:
-        return "It is not significant: measure more rounds on a quiet machine."
+        return "It is not significant: its interval holds 0."
     if max(abs(total.amount) for total in explanation.causes) > CANCELS * abs(value):
         return (
             f"Its parts cancel: {largest.cause} alone is more than twice as large. Its split is "
@@ -112,9 +112,7 @@ def verdict_sentence(explanation: Explanation) -> str:
         most = "Most of it" if portion > 0.5 else "The largest part"
         return f"{most} ({percent}) has no known cause, largest in {where}."
     if largest.cause == NOT_SIGNIFICANT:
-        return (
-            f"None of its terms is significant alone; the largest is {where}. Measure more rounds."
-        )
+        return f"None of its terms is significant alone; the largest is {where}."
     most = "Mostly" if portion > 0.5 else "Several causes, the largest"
     return f"{most} {largest.cause} ({percent}), largest in {where}."
 

@@ -22,10 +22,11 @@ from .words import UNITS, dim, note_hidden, shorten, show_ms
 
 _OTHER_PACE = math.log(1.03)
 _ALIKE = 0.02  # of a time without an interval: what differs less is no difference
+_BEYOND = "beyond the model's error"
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MARKS = (
-    "B/A above 1: B takes longer than A. * significant (95 %, Holm correction over all step times; "
-    "of rows inside a layer or family that changed). Rows that changed most come first."
+    "B/A above 1: B takes longer than A. * {star} (95 %, Holm correction over all step times; of "
+    "rows inside a layer or family that changed). Rows that changed most come first."
 )
 _MACHINE_MAY_CHANGE = (
     "A change of the machine's speed between the recordings also appears as a change. To see its "
@@ -116,6 +117,8 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
         what = "No step time of" if unit == STEP else "The time of"
         differs = "differs" if unit == STEP else "does not differ"
         lead = f"{what} {letter} {differs} significantly from {base}'s (Holm correction)"
+        if comparison.is_modelled:
+            lead = f"{what} {letter} {differs} from {base}'s {_BEYOND}"
         return f"{lead}: {times}.{_list_changes(comparison, index)}"
     if not is_bounded and abs(math.log(change.speedup)) < _ALIKE:
         return f"{letter} and {base} take the same time within {_ALIKE:.0%}: {times}."
@@ -125,7 +128,7 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     if real:
         differ = "differs" if len(real) == 1 else "differ"
         both = counted(len(common), f"{unit} time")
-        sure = f"{len(real)} of {both} {differ} significantly"
+        sure = f"{len(real)} of {both} {differ} {_say_sure(comparison)}"
     others = [other.label for other, apart in real if (apart.speedup > 1) != faster]
     if others:
         sure += f"; {other_way} at batch {', '.join(others)}"
@@ -133,6 +136,11 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     where = _where(comparison, index, change) if rows_are_of_it else ""
     lead = f"{letter} is {way} than {base}: {times}; {sure}."
     return f"{lead}{_pace_sentence(line, index)}{where}"
+
+
+def _say_sure(comparison: Comparison) -> str:
+    """How sure a change is, in words."""
+    return _BEYOND if comparison.is_modelled else "significantly"
 
 
 def _pace_sentence(line: ComparedLine, index: int) -> str:
@@ -152,7 +160,8 @@ def _list_changes(comparison: Comparison, index: int) -> str:
         change = row.changes[index - 1]
         if change is not None and change.real and row.largest_change_ms >= least_ms:
             before, after = number(row.times_ms[0] or 0.0), show_ms(row.times_ms[index] or 0.0)
-            return f" Changed most, significantly: {shorten(row.label)}, {before} → {after}."
+            lead = f" Changed most, {_say_sure(comparison)}"
+            return f"{lead}: {shorten(row.label)}, {before} → {after}."
     return ""
 
 
@@ -248,7 +257,8 @@ def _not_recorded(comparison: Comparison) -> str:
 
 def notes(comparison: Comparison) -> list[str]:
     """Notes that explain the numbers."""
-    notes = [_MARKS]
+    star = _BEYOND if comparison.is_modelled else "significant"
+    notes = [_MARKS.format(star=star)]
     if comparison.differences:
         differing = [
             f"{name}: {', '.join(texts)}" for name, texts in comparison.differences.items()

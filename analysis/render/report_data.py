@@ -38,7 +38,7 @@ from ..diagnosis.read import read, refuse_table
 from ..diagnosis.result import Diagnosis
 from ..energy import explain_energy
 from ..server_log import collect_decode_blocks, is_server_log
-from ..side import prepare_side
+from ..side import prepare_sides
 from ..verdicts.contrast import REFUTED_BELOW
 from ..verdicts.rule import CONFIRMED_ABOVE
 from . import answer_words
@@ -138,7 +138,9 @@ def _comparison(inputs: Sequence[ReportInput]) -> ReportComparison | None:
     """
     if len(inputs) < 2:
         return None
-    sides = [prepare_side(item.name, item.recording, item.recorded.steps) for item in inputs]
+    names = [item.name for item in inputs]
+    steps = [item.recorded.steps for item in inputs]
+    sides = prepare_sides(names, [item.recording for item in inputs], steps)
     try:
         comparison = compare(sides)
     except CurvescopeError:

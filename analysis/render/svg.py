@@ -15,7 +15,7 @@ from .words import html_text, join_texts, shorten, show_ms
 
 _WIDTH, _HEIGHT = 760, 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 70, 52  # around the axes
-_INK, _SOFT, _LINE, _DATA, _SLOW = "#1c1b19", "#5d5a54", "#e4e0d8", "#2b6cb0", "#b3261e"
+_INK, _SOFT, _LINE, DATA_COLOR, SLOW_COLOR = "#1c1b19", "#5d5a54", "#e4e0d8", "#2b6cb0", "#b3261e"
 _ROOM = 1.15  # between the outermost values and the frame, as a factor
 _APART = 20  # pixels between two labels of an axis
 _MOST_NAMES = 6  # points of a roofline that have a number, and their names below
@@ -46,7 +46,7 @@ class _Scale:
 
 
 @dataclass
-class _Chart:
+class Chart:
     """A frame with two logarithmic axes, to which marks are added."""
 
     title: str
@@ -119,10 +119,11 @@ class _Chart:
         return f"{head}\n{ground}\n{body}\n</svg>\n"
 
 
-def _chart(title: str, facts: str, across: Sequence[float], up: Sequence[float]) -> _Chart:
+def make_chart(title: str, facts: str, across: Sequence[float], up: Sequence[float]) -> Chart:
+    """An empty chart with room for these values."""
     scale_across = _Scale(min(across) / _ROOM, max(across) * _ROOM, _LEFT, _WIDTH - _RIGHT)
     scale_up = _Scale(min(up) / _ROOM, max(up) * _ROOM, _HEIGHT - _BOTTOM, _TOP)
-    return _Chart(title, shorten(facts, _FACTS), scale_across, scale_up)
+    return Chart(title, shorten(facts, _FACTS), scale_across, scale_up)
 
 
 def curve_svg(page: Page) -> str:
@@ -134,16 +135,16 @@ def curve_svg(page: Page) -> str:
     sizes = [float(point.condition) for point in points]
     times_ms = [point.time_ms.value for point in points]
     facts = join_texts([page.facts(_FACTS), page.how_quiet().plain])
-    chart = _chart(page.verdict(), facts, sizes, times_ms)
+    chart = make_chart(page.verdict(), facts, sizes, times_ms)
     ticks = [(time, number(time, 3)) for time in chart.up.ticks()]
     axis = diagnosis.axis.name
     chart.axes([(size, f"{size:g}") for size in sizes], ticks, axis, "ms a step, 95 % interval")
     _draw_cost(chart, page, sizes)
-    chart.line(list(zip(sizes, times_ms, strict=True)), _DATA)
+    chart.line(list(zip(sizes, times_ms, strict=True)), DATA_COLOR)
     slow = {entry.at for entry in page.entries if entry.is_slow_size}
     for point, size in zip(points, sizes, strict=True):
         time = point.time_ms
-        color = _SLOW if point.condition in slow else _DATA
+        color = SLOW_COLOR if point.condition in slow else DATA_COLOR
         if math.isfinite(time.high) and time.low > 0:
             chart.line([(size, time.low), (size, time.high)], color, 2)
         tip = f"{axis} {size:g}: {show_ms(time.value)}, n = {point.n}"
@@ -151,7 +152,7 @@ def curve_svg(page: Page) -> str:
     return chart.document()
 
 
-def _draw_cost(chart: _Chart, page: Page, sizes: Sequence[float]) -> None:
+def _draw_cost(chart: Chart, page: Page, sizes: Sequence[float]) -> None:
     """Draw the line of fixed and proportional cost, if there is one."""
     line = cost_line(page.diagnosis.curve)
     if line is None:
@@ -180,7 +181,9 @@ def roofline_svg(drawn: Roofline, title: str) -> str:
     across += [peak.per_s / bytes_.per_s for peak in compute for bytes_ in memory]
     rates = [point.flops_per_s for point, _ in placed]
     rates += [roof.per_s for roof in compute]
-    chart = _chart(title, f"by {drawn.by}; a dot's area is its time", across, rates or [1.0, 10.0])
+    chart = make_chart(
+        title, f"by {drawn.by}; a dot's area is its time", across, rates or [1.0, 10.0]
+    )
     ticks = []
     for rate in chart.up.ticks():
         ticks.append((rate, quantity(rate, "FLOP/s", 2).removesuffix("FLOP/s")))
@@ -192,7 +195,7 @@ def roofline_svg(drawn: Roofline, title: str) -> str:
         x, y = level.flops_per_byte, point.flops_per_s
         time = show_ms(1e3 * point.time_s, 3)
         radius = 3 + 9 * math.sqrt(point.time_s / longest)
-        chart.dot(x, y, _DATA, radius, f"{point.label}: {time}, {level.source} bytes")
+        chart.dot(x, y, DATA_COLOR, radius, f"{point.label}: {time}, {level.source} bytes")
         if index < _MOST_NAMES:
             label = str(index + 1)
             chart.text(chart.across.at(x), chart.up.at(y) + 4, label, "middle", "#ffffff")
@@ -204,7 +207,7 @@ def roofline_svg(drawn: Roofline, title: str) -> str:
     return chart.document(_HEIGHT + 18 * lines)
 
 
-def _draw_roofs(chart: _Chart, memory: Sequence[Roof], compute: Sequence[Roof]) -> None:
+def _draw_roofs(chart: Chart, memory: Sequence[Roof], compute: Sequence[Roof]) -> None:
     """Draw the roofs as far as they bound: memory up to the highest compute roof, which begins
     where the widest memory meets it.
     """

@@ -267,8 +267,7 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
         lines.append(_WORK)
     lines += [
         "* significant (Holm correction over all terms of the anomaly).",
-        "Not significant: terms that cannot be distinguished from 0. They are no cause; more "
-        "rounds would tell.",
+        "Not significant: terms that cannot be distinguished from 0. They are no cause.",
     ]
     return Group(*dim(lines))
 

@@ -2,9 +2,9 @@
 `python benchmarks/gpu/keep.py FOLDER`.
 
 FOLDER is what `campaign.py --pack` wrote. The card's name in devices.toml, e.g. h100, names what
-this writes: `tests/data/NAME` (real records), `benchmarks/results/NAME` (every number, and ncu's
-table) and `docs/case-studies/NAME.md` (the summary). What ran on the virtual card is refused,
-unless `--into DIR` puts it somewhere to look at.
+this writes: `tests/data/NAME` (real records) and `benchmarks/results/NAME` (every number, ncu's
+table and the summary). What ran on the virtual card is refused, unless `--into DIR` puts it
+somewhere to look at.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ def main() -> int:
     if (name := device.get("key")) is None:
         parser.error(f"{device.get('name', 'its device')} is not in devices.toml: add it first")
     results, data = args.into / "benchmarks" / "results" / name, args.into / "tests" / "data" / name
-    page = args.into / "docs" / "case-studies" / f"{name}.md"
-    if taken := [str(path) for path in (results, data, page) if path.exists()]:
+    if taken := [str(path) for path in (results, data) if path.exists()]:
         parser.error(f"{', '.join(taken)}: there already, and nothing is overwritten")
     results.mkdir(parents=True)
     (results / "evidence.json").write_text(_nameless((args.results / "evidence.json").read_text()))
@@ -60,11 +59,11 @@ def main() -> int:
         shutil.copyfile(args.results / "ncu.csv", results / "ncu.csv")
     if (args.results / "test_data.tgz").exists():
         _unpack_test_data(args.results / "test_data.tgz", data)
-    page.parent.mkdir(parents=True, exist_ok=True)
     text = _nameless((args.results / "summary.md").read_text())
-    page.write_text(text.replace("# GPU campaign", f"# The GPU campaign on {device['name']}", 1))
-    written = ", ".join(str(path) for path in (results, data, page) if path.exists())
-    print(f"Wrote {written}. The page has the tables; what they mean is for people to write.")
+    headed = text.replace("# GPU campaign", f"# The GPU campaign on {device['name']}", 1)
+    (results / "summary.md").write_text(headed)
+    written = ", ".join(str(path) for path in (results, data) if path.exists())
+    print(f"Wrote {written}. The summary has the tables, and people write what they mean.")
     return 0
 
 

@@ -87,12 +87,16 @@ def read(args: argparse.Namespace) -> Contents:
 
 
 def _print_document(contents: Contents, by: str) -> None:
-    from ..analysis.decompose.breakdown import above_roofs
+    from ..analysis.decompose.breakdown import above_roofs, of_peak
     from ..analysis.render.breakdown import BreakdownDocument, RatedRow
     from ..analysis.render.documents import print_document
 
     rows = [
-        RatedRow(**vars(row), exceeded_roofs=above_roofs(row, contents.hardware))
+        RatedRow(
+            **vars(row),
+            exceeded_roofs=above_roofs(row, contents.hardware),
+            of_peak=of_peak(row, contents.hardware),
+        )
         for row in contents.breakdown.rows
     ]
     facts = {**vars(contents.breakdown), "by": by, "modelled": contents.modelled, "rows": rows}

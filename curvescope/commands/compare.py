@@ -192,7 +192,7 @@ def _compare(args: argparse.Namespace) -> int:
     """Compare recordings, or versions that are measured now; returns the exit code."""
     from ..analysis.compare import compare, refuse_different
     from ..analysis.conditions import conditions_of
-    from ..analysis.side import prepare_side
+    from ..analysis.side import prepare_sides
     from ..profile_files import open_any
     from ..profiling.recording.export import refuse_existing
 
@@ -207,12 +207,9 @@ def _compare(args: argparse.Namespace) -> int:
         else [(str(path), path) for path in _list_recordings(args)]
     )
     with ExitStack() as opened:
-        recordings = [(name, opened.enter_context(open_any(path))) for name, path in paths]
-        steps = _steps([recording for _, recording in recordings])
-        sides = [
-            prepare_side(name, side, rows)
-            for (name, side), rows in zip(recordings, steps, strict=True)
-        ]
+        names = [name for name, _ in paths]
+        recordings = [opened.enter_context(open_any(path)) for _, path in paths]
+        sides = prepare_sides(names, recordings, _steps(recordings))
         if not args.different:
             refuse_different(sides)
         comparison = compare(sides, args.by, args.at)
@@ -232,7 +229,7 @@ def _compare(args: argparse.Namespace) -> int:
         for line in render_check(comparison, over):
             console.print(line)
     console.print(render_comparison(comparison, None if args.all else 25))
-    for condition in conditions_of([recording for _, recording in recordings]):
+    for condition in conditions_of(recordings):
         console.print(condition, style="dim")
     return code
 

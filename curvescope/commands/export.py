@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .. import options
 from ..base.counted import counted
 from ..base.errors import CurvescopeError
-from ..profiling.recording.remote_store import as_path
+from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:
     from ..profiling.recording.store import Recording
@@ -28,7 +28,7 @@ FORMATS = {
     TRACE: (".perfetto.json.gz", "write one Chrome trace, which `curvescope import` can read"),
     "speedscope": (".speedscope.json", "write a flame graph of a step for speedscope.app"),
     "collapsed": (".collapsed.txt", "write the stacks of a step, for other flame graphs"),
-    "csv": ("-csv", "write a folder with one CSV per table"),
+    "csv": ("-csv", "write a folder with one CSV per table, and of benchmarks with their results"),
     "parquet": ("-parquet", "write a folder with one Parquet file per table"),
 }
 _VIEWERS = {TRACE: "https://ui.perfetto.dev", "speedscope": "https://www.speedscope.app"}
@@ -73,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
     target = args.output or Path(f"{name.removesuffix('.curvescope')}{ending}")
     with ExitStack() as opened:
         paths = (args.recording, *args.others)
+        if args.kind == "csv":
+            paths = tuple(_list_benches(args.recording)) or paths
         recordings = [opened.enter_context(open_any(path)) for path in paths]
         unplaced = _write(args.kind, recordings, target)
     if args.json:
@@ -91,6 +93,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _list_benches(folder: AnyPath) -> list[Path]:
+    """The recordings of a benchmark with several sweeps, which are folders in one."""
+    from ..profiling.recording.store import META_FILE, open_recording
+
+    if not isinstance(folder, Path) or not folder.is_dir() or (folder / META_FILE).exists():
+        return []
+    inside = sorted(path.parent for path in folder.glob(f"*/{META_FILE}"))
+    types = {open_recording(path).meta.get("recording_type") for path in inside}
+    return inside if types == {"bench"} else []
+
+
 def _write(kind: str, recordings: Sequence[Recording], target: Path) -> int:
     """Write a file or folder of one kind; returns the rows that viewers do not show."""
     from ..profiling.recording import archive, export
@@ -100,6 +113,8 @@ def _write(kind: str, recordings: Sequence[Recording], target: Path) -> int:
         return _write_trace(recordings, target)
     if kind == "archive":
         archive.write_archive(recording, target)
+    elif kind == "csv" and len(recordings) > 1:
+        export.export_results(recordings, target)
     elif kind == "csv":
         export.export_csv(recording, target)
     elif kind == "parquet":

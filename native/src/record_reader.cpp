@@ -68,6 +68,8 @@ RecordReader::RecordReader(const CuptiApi& api, std::uint32_t cupti_version, Nam
                            {"graph_id"},
                            {"graph_node_id"}}),
       copies_("copies", {{"copy_kind"},
+                         {"source_memory"},
+                         {"destination_memory"},
                          {"start_ns"},
                          {"duration_ns"},
                          {"timed"},
@@ -189,18 +191,18 @@ void RecordReader::add_transfer(const CUpti_Activity* record, ChunkWriter* write
     const auto& c = *reinterpret_cast<const CUpti_ActivityMemcpy4*>(record);
     if (is_impossible(c.start, writer)) return;
     const Times times(c.start, c.end);
-    add_row(
-        &copies_,
-        row(c.copyKind, times.start_ns, times.duration_ns, times.timed, c.bytes, c.deviceId, c.contextId, c.streamId,
-            c.correlationId, transfers_have_graphs_ ? c.graphId : 0, transfers_have_graphs_ ? c.graphNodeId : 0),
-        writer);
+    add_row(&copies_,
+            row(c.copyKind, c.srcKind, c.dstKind, times.start_ns, times.duration_ns, times.timed, c.bytes, c.deviceId,
+                c.contextId, c.streamId, c.correlationId, transfers_have_graphs_ ? c.graphId : 0,
+                transfers_have_graphs_ ? c.graphNodeId : 0),
+            writer);
   } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY2) {
     const auto& c = *reinterpret_cast<const CUpti_ActivityMemcpyPtoP3*>(record);
     if (is_impossible(c.start, writer)) return;
     const Times times(c.start, c.end);
     add_row(&copies_,
-            row(CUPTI_ACTIVITY_MEMCPY_KIND_PTOP, times.start_ns, times.duration_ns, times.timed, c.bytes, c.deviceId,
-                c.contextId, c.streamId, c.correlationId, transfers_have_graphs_ ? c.graphId : 0,
+            row(CUPTI_ACTIVITY_MEMCPY_KIND_PTOP, c.srcKind, c.dstKind, times.start_ns, times.duration_ns, times.timed,
+                c.bytes, c.deviceId, c.contextId, c.streamId, c.correlationId, transfers_have_graphs_ ? c.graphId : 0,
                 transfers_have_graphs_ ? c.graphNodeId : 0),
             writer);
   } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {

@@ -22,7 +22,7 @@ _WORK = (*_TIMES, "device", "context", "stream", "correlation_id", "graph_node_i
 _COMPUTE = ("compute_capability_major", "compute_capability_minor", "sm_clock_khz")
 _COLUMNS = {
     "kernels": (*_WORK, *LAUNCH_SHAPE, "shared_memory_bytes", "graph_id"),
-    "copies": (*_WORK, "bytes", "copy_kind"),
+    "copies": (*_WORK, "bytes", "copy_kind", "source_memory", "destination_memory"),
     "sets": (*_WORK, "bytes"),
     "allocations": (
         *("operation", "time_ns", "bytes", "address", "device", "stream", "correlation_id"),
@@ -48,6 +48,10 @@ _TEXTS = {
 }
 
 
+# Columns that a file of an earlier collector does not have: 0, which is unknown, in their place.
+_LATER = {"copies": ("source_memory", "destination_memory")}
+
+
 class Piece(NamedTuple):
     """A column in one chunk in its stored width: values are base + stored, or all equal base if
     `stored` is None.
@@ -65,6 +69,12 @@ class Piece(NamedTuple):
             # first: NumPy adds unsigned 64-bit integers in floating point
             out[:] = self.stored.astype(np.int64)
             out += self.base  # modulo 2**64, like the subtraction of the base
+
+
+def add_later_columns(name: str, columns: dict[str, Piece], rows: int) -> None:
+    """Add the columns of a table that earlier collectors did not write."""
+    for column in _LATER.get(name, ()):
+        columns.setdefault(column, Piece(rows, np.int64(0), None))
 
 
 def check_table(name: str, columns: Mapping[str, Piece], texts: int) -> None:

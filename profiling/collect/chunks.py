@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...base.limits import CHUNK_FREE_ROWS, CHUNK_ROWS_PER_BYTE, check_limit, check_regular
-from .chunk_tables import Integers, Piece, check_table
+from .chunk_tables import Integers, Piece, add_later_columns, check_table
 
 MAGIC = 0x4B435643
 VERSION = 4
@@ -293,6 +293,7 @@ def _read_table(payload: memoryview, chunks: ProcessChunks) -> None:
         chunk[chunks.names[column["name"]]] = Piece(rows, column["base"].astype(np.int64), stored)
         at += (rows * width + 7) // 8 * 8
     name = chunks.names[header["name"]]
+    add_later_columns(name, chunk, rows)
     check_table(name, chunk, len(chunks.names))
     chunks.tables.setdefault(name, []).append(chunk)
     chunks.table_rows += rows

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..attribution.cupti_names import COPY_KINDS, LAUNCH_SHAPE
+from ..attribution.cupti_names import COPY_KINDS, CUPTI_MEMORY, LAUNCH_SHAPE
 from ..attribution.graph_nodes import GraphNodes
 from ..attribution.range_names import scrub
 from ..attribution.waits import NO_NUMBER, Waits
@@ -163,11 +163,7 @@ class ProcessColumns:
                 columns = self._work_columns(part)
                 if needed is None:
                     columns |= {"kind": pa.repeat(kind, part.rows), "bytes": part["bytes"]}
-                    columns["memcpy_kind"] = (
-                        _words(part["copy_kind"], COPY_KINDS)
-                        if kind == "memcpy"
-                        else pa.nulls(part.rows, pa.string())
-                    )
+                    columns |= _describe_copies(part) if kind == "memcpy" else _no_copies(part.rows)
                 yield pa.table(columns)
 
     def allocations(self) -> Iterator[pa.Table]:
@@ -301,6 +297,20 @@ class ProcessColumns:
                 ),
             }
         ).filter(pa.array((kind >= _SPEED) & (kind <= _POWER)))
+
+
+def _describe_copies(part: TablePart) -> dict[str, pa.Array]:
+    """What is known of copies alone."""
+    source = _words(part["source_memory"], CUPTI_MEMORY)
+    destination = _words(part["destination_memory"], CUPTI_MEMORY)
+    return {
+        "memcpy_kind": _words(part["copy_kind"], COPY_KINDS),
+        "host_memory": pc.coalesce(source, destination),
+    }
+
+
+def _no_copies(rows: int) -> dict[str, pa.Array]:
+    return dict.fromkeys(("memcpy_kind", "host_memory"), pa.nulls(rows, pa.string()))
 
 
 def _words(numbers: Integers, words: dict[int, str]) -> pa.Array:

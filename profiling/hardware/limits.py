@@ -41,6 +41,19 @@ class Roof:
     precision: str | None = None
 
 
+# By how much a rate may pass a roof before it is above it: a measured one has an error.
+_SPARE = {PEAK: 0.0, CEILING: 0.02}
+
+
+@dataclass(frozen=True)
+class OfPeak:
+    """A rate as a share of a roof."""
+
+    share: float  # 1 is all of it
+    level: str  # compute, or DRAM
+    kind: str  # ceiling if the roof was measured on the device, else peak, of its datasheet
+
+
 @dataclass(frozen=True)
 class Hardware:
     """Limits of a device; None if neither the recording nor the table of GPUs has them."""
@@ -101,19 +114,34 @@ class Hardware:
             kind = roof.kind
         return least_s, kind
 
+    def shares_of_peaks(
+        self, flops: Mapping[str, float], time_s: float, bytes_per_s: float | None
+    ) -> list[OfPeak]:
+        """What FLOPs by precision in a time, and a rate of bytes of DRAM, reach of their roofs."""
+        shares = []
+        least_s, kind = self.least_compute(flops, time_s)
+        if least_s and kind:
+            shares.append(OfPeak(least_s / time_s, "compute", kind))
+        dram = self.roof("DRAM")
+        if dram is not None and bytes_per_s is not None:
+            shares.append(OfPeak(bytes_per_s / dram.per_s, "DRAM", dram.kind))
+        return shares
+
     def exceeded(
         self, flops: Mapping[str, float], time_s: float, bytes_per_s: float | None
     ) -> tuple[str, ...]:
-        """The roofs (`compute`, `DRAM`) that FLOPs by precision in a time, and a rate of bytes,
-        exceed.
-        """
-        least_s, _ = self.least_compute(flops, time_s)
-        compute = ("compute",) if least_s is not None and least_s > time_s else ()
-        dram = self.roof("DRAM")
-        return (
-            *compute,
-            *(["DRAM"] if dram and bytes_per_s is not None and bytes_per_s > dram.per_s else []),
+        """The roofs (`compute`, `DRAM`) that such rates are above."""
+        shares = self.shares_of_peaks(flops, time_s, bytes_per_s)
+        return tuple(
+            reached.level for reached in shares if reached.share > 1 + _SPARE[reached.kind]
         )
+
+    def of_peak(
+        self, flops: Mapping[str, float], time_s: float, bytes_per_s: float | None
+    ) -> OfPeak | None:
+        """The share of the roof that such rates come nearest to; None without one."""
+        shares = self.shares_of_peaks(flops, time_s, bytes_per_s)
+        return max(shares, key=lambda reached: reached.share, default=None)
 
     def blocks_per_sm(
         self, threads: int, registers_per_thread: int, shared_memory_bytes: int

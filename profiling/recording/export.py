@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...base.csv_cells import FORMULA, NUMBER
+from ...base.csv_cells import FORMULA, NUMBER, csv_text
 from ...base.errors import CurvescopeError
 from .atomic_files import atomic_file, storage_error
 from .part_files import read_batches
@@ -110,6 +110,42 @@ def export_trace(
     return unplaced
 
 
+# Columns of a result of a microbenchmark behind those of its axes.
+_RESULT = (
+    *("problem", "outcome", "median_ns", "low_ns", "high_ns", "best_ns", "gflop_per_s"),
+    *("gb_per_s", "flops", "bytes_compulsory"),
+)
+_OF_PEAK = ("share", "level", "kind")
+
+
+def export_results(recordings: Sequence[Recording], target: Path) -> None:
+    """Write a folder with `results.csv`, a row for each problem of microbenchmarks: its axes as
+    columns, its times and its rates.
+    """
+    _make_folder(target)
+    _write_results(recordings, target)
+
+
+def _write_results(recordings: Sequence[Recording], target: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    axes: dict[str, None] = {}
+    for recording in recordings:
+        protocol = recording.meta["protocol"]
+        for result in recording.meta["results"]:
+            row = {**result.get("axes", {})}
+            axes |= dict.fromkeys(row)
+            row |= {name: result.get(name) for name in _RESULT}
+            reached = result.get("of_peak") or {}
+            row |= {f"of_peak_{name}": reached.get(name) for name in _OF_PEAK}
+            row |= {"samples": result.get("n"), "cache": protocol["cache"]}
+            row["backend"] = recording.meta["backend"]
+            rows.append(row)
+    of_peak = [f"of_peak_{name}" for name in _OF_PEAK]
+    columns = [*axes, *_RESULT, *of_peak, "samples", "cache", "backend"]
+    with atomic_file(target / "results.csv") as file:
+        file.write(csv_text(columns, rows).encode())
+
+
 def export_text(text: str, target: Path) -> None:
     """Write a new text file."""
     refuse_existing(target)
@@ -118,8 +154,8 @@ def export_text(text: str, target: Path) -> None:
 
 
 def export_csv(recording: Recording, target: Path) -> None:
-    """Write a folder with one CSV per non-empty table; null is an empty field, text is quoted and
-    no formula.
+    """Write a folder with one CSV per non-empty table, and of a microbenchmark with its results;
+    null is an empty field, text is quoted and no formula.
     """
     from pyarrow import csv  # late: an import needs no CSV
 
@@ -130,6 +166,8 @@ def export_csv(recording: Recording, target: Path) -> None:
         lambda schema, file: csv.CSVWriter(file, schema),
         _without_formulas,
     )
+    if recording.meta.get("results"):
+        _write_results([recording], target)
 
 
 def export_parquet(recording: Recording, target: Path) -> None:
@@ -158,11 +196,7 @@ def _export_files(
     open_writer: Callable[..., Any],
     change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> None:
-    refuse_existing(target)
-    try:
-        target.mkdir(parents=True)
-    except OSError as error:
-        raise storage_error(target, error) from error
+    _make_folder(target)
     for name, table in TABLES.items():
         if recording.parts(name):
             with (
@@ -171,6 +205,14 @@ def _export_files(
             ):
                 for batch in _batches(recording, name):
                     writer.write_table(change(batch))
+
+
+def _make_folder(target: Path) -> None:
+    refuse_existing(target)
+    try:
+        target.mkdir(parents=True)
+    except OSError as error:
+        raise storage_error(target, error) from error
 
 
 def _batches(recording: Recording, table: str) -> Iterator[pa.Table]:

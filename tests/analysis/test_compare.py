@@ -59,7 +59,7 @@ def test_p_of_each_change_counts_how_many_changes_there_are():
 
 def test_a_ratio_of_times_that_may_be_0_has_no_bound():
     drawn = np.array([0.0, 1.0, 2.0] * 100)
-    (change,) = _changes((1.0, 1.0), (drawn, drawn), (6, 6))
+    (change,) = _changes((1.0, 1.0), (drawn, drawn), (6, 6), [False])
     assert (change.speedup, change.high) == (1.0, np.inf)
 
 

@@ -343,9 +343,10 @@ def test_what_is_kept_is_named_by_the_card(campaign, tmp_path, monkeypatch):
     assert sorted(path.name for path in (kept / "benchmarks" / "results" / "h100").iterdir()) == [
         "evidence.json",
         "ncu.csv",
+        "summary.md",
     ]
-    page = (kept / "docs" / "case-studies" / "h100.md").read_text()
-    assert page.startswith("# The GPU campaign on NVIDIA H100 80GB HBM3\n")
+    summary = (kept / "benchmarks" / "results" / "h100" / "summary.md").read_text()
+    assert summary.startswith("# The GPU campaign on NVIDIA H100 80GB HBM3\n")
     with pytest.raises(SystemExit):  # nothing is overwritten
         keep(campaign, monkeypatch, target, "--into", tmp_path / "kept")
 

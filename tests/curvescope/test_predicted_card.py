@@ -59,6 +59,43 @@ def test_what_if_the_card_had_more_memory_or_sms(modelled, tmp_path, document_of
     assert compute["per_s"] == pytest.approx(2 * 8.87e12, rel=0.01)
 
 
+def test_cards_are_compared_with_the_error_of_the_model(modelled, tmp_path, document_of, text_of):
+    """Another card is wrong in its own way; the same card with more memory is wrong alike in every
+    layer whose kernel stays.
+    """
+    cards = {"card": "gtx1080", "more": "gtx1080,memory_bytes=12GiB", "volta": "v100"}
+    for name, card in cards.items():
+        modelled("vgg_a", "--batch", "128", "--card", card, to=name)
+
+    def change_to(name):
+        compared = document_of("compare", tmp_path / "card", tmp_path / name)
+        (line,) = compared["steps"]
+        rows = {row["label"]: row["changes"][0] for row in compared["rows"]}
+        return line["changes"][0], rows
+
+    step, rows = change_to("more")
+    same, switched = (rows[f"{layer} backward"] for layer in ("conv4_2", "conv3_2"))
+    assert same["low"] == pytest.approx(1) == same["high"]
+    assert switched["low"] < 0.9 * switched["speedup"]
+    assert 0.8 < step["low"] < step["speedup"] < step["high"] < 1.2
+    step, _ = change_to("volta")
+    assert step["real"]
+    assert step["low"] < 0.9 * step["speedup"] < 1.1 * step["speedup"] < step["high"]
+    for name in ("more", "volta"):
+        said = text_of("compare", tmp_path / "card", tmp_path / name)
+        assert "no interval is known" not in said
+        assert "beyond the model's error" in said
+
+
+def test_a_model_has_no_noise_and_needs_no_quiet_machine(modelled, tmp_path, text_of):
+    modelled("vgg_a", "--card", "gtx1080", "--batch", "64,128")
+    said = text_of("explain", tmp_path / "run", "--pair", "64,128")
+    assert "within the model's error" in said
+    assert "verdict" in said
+    for word in ("quiet machine", "more rounds", "noise\n"):
+        assert word not in said
+
+
 @pytest.mark.parametrize("facts", ["cores=3", "sm_count", "sm_count=many", "=4"])
 def test_what_if_needs_facts_of_the_gpu(facts, refusal_of):
     assert facts.partition("=")[0] in refusal_of("diagnose", "vgg_a", "--card", f"gtx1080,{facts}")

@@ -297,6 +297,14 @@ def test_figures_of_trust_are_those_of_the_pages_that_measure_them():
         assert bold_figures(row) <= measured, row
 
 
+def test_pages_on_the_gtx_1080_follow_the_rules_of_the_framework_that_was_published():
+    """Torch's rules name another cause than TensorFlow 1.0's, which was measured."""
+    lines = [line for page in PAGES for line in page.read_text().splitlines()]
+    modelled = [line for line in lines if "vgg_a --card gtx1080" in line and "64,128" in line]
+    assert len(modelled) >= 3
+    assert all("--framework tensorflow1.0" in line for line in modelled)
+
+
 def test_the_page_of_frameworks_has_the_times_and_layers_of_the_kept_runs():
     """Of runs with four processes of each framework or more: fewer decide nothing."""
     page = (DOCS / "case-studies" / "frameworks.md").read_text()

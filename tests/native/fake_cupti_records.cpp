@@ -59,15 +59,21 @@ void fake_kernel(const FakeKernel* k) {
 }
 
 void fake_copy(int peer, std::uint32_t copy_kind, std::uint64_t bytes, std::uint64_t start_ns, std::uint64_t end_ns,
-               std::uint32_t device, std::uint32_t stream, std::uint32_t correlation_id, std::uint32_t graph) {
+               std::uint32_t device, std::uint32_t stream, std::uint32_t correlation_id, std::uint32_t graph,
+               std::uint32_t source, std::uint32_t destination) {
   const CUpti_ActivityKind kind = peer != 0 ? CUPTI_ACTIVITY_KIND_MEMCPY2 : CUPTI_ACTIVITY_KIND_MEMCPY;
   if (!is_enabled(kind)) return;
   if (peer != 0) {
-    emit(moved<CUpti_ActivityMemcpyPtoP4>(kind, bytes, start_ns, end_ns, device, stream, correlation_id, graph));
+    auto record =
+        moved<CUpti_ActivityMemcpyPtoP4>(kind, bytes, start_ns, end_ns, device, stream, correlation_id, graph);
+    record.srcKind = record.dstKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+    emit(record);
     return;
   }
   auto record = moved<CUpti_ActivityMemcpy6>(kind, bytes, start_ns, end_ns, device, stream, correlation_id, graph);
   record.copyKind = static_cast<std::uint8_t>(copy_kind);
+  record.srcKind = static_cast<std::uint8_t>(source);
+  record.dstKind = static_cast<std::uint8_t>(destination);
   emit(record);
 }
 

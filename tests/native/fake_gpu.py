@@ -103,7 +103,7 @@ class _Kernel(ctypes.Structure):
 # pointer, s a text.
 _TYPES = {"i": ctypes.c_uint32, "q": ctypes.c_uint64, "p": ctypes.c_void_p, "s": ctypes.c_char_p}
 ARGUMENTS = {
-    "fake_copy": "iiqqqiiii",
+    "fake_copy": "iiqqqiiiiii",
     "fake_set": "qqqiiii",
     "fake_allocation": "iqqqiii",
     "fake_call": "iiqqiii",
@@ -154,11 +154,23 @@ class FakeGpu:
         self.cupti.fake_kernel(ctypes.byref(record))
 
     def copy(
-        self, kind, size, start_ns, end_ns, correlation_id, *, device=0, stream=0, graph=0, peer=0
+        self,
+        kind,
+        size,
+        start_ns,
+        end_ns,
+        correlation_id,
+        *,
+        device=0,
+        stream=0,
+        graph=0,
+        peer=0,
+        source=0,
+        destination=0,
     ) -> None:
-        self.cupti.fake_copy(
-            peer, kind, size, start_ns, end_ns, device, stream, correlation_id, graph
-        )
+        """A copy; `source` and `destination` are numbers of kinds of memory, 0 if unknown."""
+        place = device, stream, correlation_id, graph, source, destination
+        self.cupti.fake_copy(peer, kind, size, start_ns, end_ns, *place)
 
     def set(self, size, start_ns, end_ns, correlation_id, *, device=0, stream=0, graph=0) -> None:
         self.cupti.fake_set(size, start_ns, end_ns, device, stream, correlation_id, graph)

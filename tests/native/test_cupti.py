@@ -58,7 +58,7 @@ ONE_OF_EACH = """
     gpu.kernel("_Z4axpyPfS_i", t + 3_000, t + 4_500, 1, device=0, context=1, stream=7, grid=(40, 2, 1),
                block=(256, 1, 1), registers_per_thread=32, static_shared_bytes=1024, dynamic_shared_bytes=512)
     gpu.call(gpu.MEMCPY_ASYNC, t + 5_000, t + 6_000, me, 2)
-    gpu.copy(1, 4096, t + 6_000, t + 7_000, 2, stream=7)
+    gpu.copy(1, 4096, t + 6_000, t + 7_000, 2, stream=7, source=1, destination=3)
     gpu.copy(0, 8192, t + 6_000, t + 7_000, 3, stream=7, peer=1)
     gpu.set(100, t + 8_000, t + 8_100, 4, stream=7, graph=9)
     gpu.allocation(0xffff_8000_0000_0000, 1 << 20, t + 9_000, 5)
@@ -113,7 +113,9 @@ def test_records_of_every_generation_become_rows(record_fake, toolkit):
         4096,
         1000,
     )
-    assert (peer["memcpy_kind"], peer["bytes"]) == ("PtoP", 8192)
+    assert copy["host_memory"] == "pageable"
+    assert (peer["memcpy_kind"], peer["host_memory"], peer["bytes"]) == ("PtoP", None, 8192)
+    assert set_["host_memory"] is None
     assert (set_["kind"], set_["bytes"], set_["duration_ns"]) == ("memset", 100, 100)
     assert (allocate["kind"], free["kind"]) == ("allocate", "free")
     assert allocate["address"] == 0xFFFF_8000_0000_0000 - (1 << 64)

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
+from curvescope.profiling.attribution.cupti_names import HOST_MEMORY
 from curvescope.profiling.collect.chunks import read_chunks
 from curvescope.profiling.hardware.devices import get_device
 from curvescope.profiling.readers import import_profile
@@ -50,10 +51,8 @@ RAW = {
 }
 
 
-def check_raw_buffers(folder, tmp_path, record_fake, raw="raw_buffers"):
-    """CUPTI's own buffers through our reader give the kernels that the recordings of the same
-    process have.
-    """
+def replay(folder, tmp_path, record_fake, raw):
+    """CUPTI's own buffers of a process through our reader."""
     kept = tmp_path / "kept.chunks"
     kept.write_bytes(gzip.decompress(need(folder, f"{raw}.chunks.gz").read_bytes()))
     _, again = record_fake(
@@ -65,6 +64,12 @@ def check_raw_buffers(folder, tmp_path, record_fake, raw="raw_buffers"):
         """,
         CURVESCOPE_RAW_BUFFERS="",
     )
+    return again
+
+
+def check_raw_buffers(folder, tmp_path, record_fake, raw="raw_buffers"):
+    """The replayed kernels are those that the recordings of the same process have."""
+    again = replay(folder, tmp_path, record_fake, raw)
     geometry = [
         "name",
         "grid_x",
@@ -136,6 +141,16 @@ def check_ncu(folder, tmp_path):
 @pytest.mark.parametrize("raw", RAW)
 def test_real_raw_buffers_replay(tmp_path, record_fake, raw, real):
     check_raw_buffers(real, tmp_path, record_fake, raw)
+
+
+@CARDS
+def test_real_copies_tell_the_memory_of_the_host(tmp_path, record_fake, real):
+    """The loader of the recorded program has pageable memory, and nothing else is told pinned."""
+    copies = replay(real, tmp_path, record_fake, "program_raw_buffers").frame("memory")
+    of_host = copies[copies["memcpy_kind"].isin(["HtoD", "DtoH"])]
+    assert len(of_host) > 0
+    assert of_host["host_memory"].isin(HOST_MEMORY).all()
+    assert copies.drop(of_host.index)["host_memory"].isna().all()
 
 
 @CARDS

@@ -36,7 +36,7 @@ ALLOWED = {
     "profiling/recording/store.py new_recording_path": NEW,
     "profiling/recording/store.py _remove_empty": "an empty folder that `new_recording_path` made",
     "profiling/recording/part_files.py remove_parts": "an object of a store: no links",
-    "profiling/recording/export.py _export_files": NEW,
+    "profiling/recording/export.py _make_folder": NEW,
     "profiling/recording/archive.py unpack_archive": NEW,
     "profiling/recording/named_code.py _make_key": "the key in the user's own folder",
     "profiling/recording/hidden_commands.py _keep": "a new file in the user's own folder",

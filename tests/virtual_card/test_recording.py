@@ -4,6 +4,7 @@ import sys
 
 from curvescope.profiling.recording.store import open_recording
 
+from ..tables import ask_each
 from .card import Card
 
 PROFILED = """
@@ -40,3 +41,31 @@ def test_a_program_that_profiles_its_cpu_is_recorded_to_its_end(tmp_path, curves
     (collector,) = (one for one in recording.meta["collectors"] if "cupti_status" in one)
     assert collector["cupti_status"] == "recording"
     assert "without exit handlers" not in str(collector.get("ended"))
+
+
+COPYING = """
+import torch
+model = torch.nn.Linear(1024, 1024, device="cuda")
+optimizer = torch.optim.SGD(model.parameters())
+data = torch.randn(8192, 1024)
+data = data.pin_memory() if {pinned} else data
+for _ in range(12):
+    optimizer.zero_grad()
+    model(data.to("cuda", non_blocking=True)).sum().backward()
+    optimizer.step()
+torch.cuda.synchronize()
+"""
+
+
+@ask_each(
+    ("pinned", "memory", "advice"),
+    [(False, "pageable", "pin the host's memory"), (True, "pinned", "copy beside other work")],
+)
+def test_pageable_memory_is_seen_and_named(tmp_path, curvescope_on, pinned, memory, advice):
+    (tmp_path / "program.py").write_text(COPYING.format(pinned=pinned))
+    curvescope_on(Card(), "record", "-o", "r", "--", sys.executable, "program.py")
+    copies = open_recording(tmp_path / "r").frame("memory")
+    large = copies[copies["memcpy_kind"].eq("HtoD") & (copies["bytes"] > 1 << 20)]
+    assert len(large) == 12
+    assert set(large["host_memory"]) == {memory}
+    assert advice in " ".join(curvescope_on(Card(), "explain", "r", "--all").split())

@@ -1,6 +1,7 @@
 """Measure operators and the device in isolation.
 
-`curvescope bench WHAT --help` lists the options of each benchmark.
+`curvescope bench WHAT --help` lists the options of each benchmark. WHAT may be a function of yours:
+`curvescope bench kernels.py:matmul --axis n=64..4096`.
 
 Every result is checked against float64 before it is timed. `explain` and `breakdown` read the
 recordings.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +40,9 @@ class Bench(NamedTuple):
 
     def build(self) -> tuple[CommandParser, Run]:
         """Its parser, and what runs it."""
-        parser = CommandParser(f"curvescope bench {self.name}", inspect.getdoc(self.make_problems))
+        make = self.make_problems
+        documented = make.func if isinstance(make, partial) else make
+        parser = CommandParser(f"curvescope bench {self.name}", inspect.getdoc(documented))
         if self.add_options is not None:
             self.add_options(parser)
         measuring.add_arguments(parser)
@@ -53,7 +57,7 @@ class Bench(NamedTuple):
         if getattr(args, "candidates", False):
             return candidates.run(args, sweeps)
         jobs = [(backend, sweep) for sweep in sweeps]
-        return measuring.measure_and_show(args, self.name, jobs)
+        return measuring.measure_and_show(args, re.sub(r"[^\w.-]", "_", self.name), jobs)
 
 
 _ALL = (
@@ -62,6 +66,7 @@ _ALL = (
         "matrix products, at any shapes or over a batch axis",
         problems.gemm,
         problems.add_products,
+        {"precision": None},  # so that a sweep that nobody chose takes those of the device
     ),
     Bench(
         "conv",
@@ -118,11 +123,34 @@ _ALL = (
         "resources of our CUDA kernels on each GPU generation, from cubins, without a GPU",
     ),
 )
-BENCHES: dict[str, Part] = {bench.name.removeprefix("bench "): bench for bench in _ALL}
+
+
+class Benches(dict[str, Part]):
+    """The benchmarks by name; a function of the user's, `FILE.py:FUNCTION`, is one too."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or _is_function(name)
+
+    def __missing__(self, name: str) -> Part:
+        if not _is_function(name):
+            raise KeyError(name)
+        return Bench(
+            name,
+            "a function of yours",
+            partial(problems.own, spec=name),
+            partial(problems.add_axes, choices="of the peak that its FLOPs are compared with"),
+        )
+
+
+def _is_function(name: object) -> bool:
+    return isinstance(name, str) and ".py:" in name
+
+
+BENCHES = Benches({bench.name.removeprefix("bench "): bench for bench in _ALL})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_parts(parser, BENCHES, "benchmarks")
+    add_parts(parser, BENCHES, "benchmarks", "or FILE.py:FUNCTION, a kernel of yours")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -25,6 +25,7 @@ class BenchSweep:
     layers: Sequence[str]  # layers of a network that have this problem
     phase: str | None  # their phase
     results: Sequence[Result]  # one per problem
+    cache: str  # state of the caches: cold or hot
 
 
 @dataclass(frozen=True)

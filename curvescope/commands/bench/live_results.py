@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ...analysis.render.live import LiveView
 from ...analysis.render.tables import TextTable, table
-from .result_columns import columns
+from .result_columns import COLUMNS, columns
 
 if TYPE_CHECKING:
     from ...kernels.runner import Result
@@ -53,7 +53,7 @@ class LiveResults(LiveView):
         self.show(now_s, share, standing, [f"median {median}"], self._rows())
 
     def _rows(self) -> TextTable:
-        rows = table("problem", "median so far", "±", "n", "GFLOP/s", "GB/s")
+        rows = table("problem", "median so far", *COLUMNS[1:])
         for result in list(self._results.values())[-_SHOWN:]:
             rows.add_row(result.problem, *columns(result))
         return rows

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...analysis.render import terminal
-from ...analysis.render.tables import table
+from ...analysis.render.cells import bar
+from ...analysis.render.of_peak import note_of_peaks
+from ...analysis.render.tables import TextTable, table
 from ...base.arguments import parse_share
 from ...base.counted import counted
 from ...base.endings import answer_if_interrupted
 from ...base.errors import BackendMissingError
 from ...options import HOW, WHERE, add, check_time_limit, clocks
 from ...parsers import group
-from .result_columns import columns, outcome_in_words
+from .result_columns import COLUMNS, columns, outcome_in_words
 
 if TYPE_CHECKING:
     from ...kernels.backends import Backend
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
     from .documents import BenchSweep
 
 
+_CACHES = ("cold", "hot")
+BOTH = "both"
+_CURVE = 12  # width of the longest bar of a curve
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group(parser, WHERE).add_argument(
         "--backend", default="torch", help="torch, numba, cupy or pycuda (default: %(default)s)"
@@ -36,23 +43,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group(parser, HOW).add_argument(
         "--no-verify", action="store_true", help="do not check results; the table marks them with *"
     )
-    add_method(parser)
+    add_method(parser, caches=(*_CACHES, BOTH))
 
 
 def add_method(
-    parser: argparse.ArgumentParser, time_limit_s: float = 3.0, device: str = "cuda if there is one"
+    parser: argparse.ArgumentParser,
+    time_limit_s: float = 3.0,
+    device: str = "cuda if there is one",
+    caches: Sequence[str] = _CACHES,
 ) -> None:
     """Declare the options of device, method and output; `device` is the default of --device, in
     words.
     """
+    and_both = "; or both, side by side" if BOTH in caches else ""
     how = group(parser, HOW)
     add(parser, "--device", help=f"cpu, cuda or cuda:N (default: {device})")
     how.add_argument(
         "--cache",
-        choices=("cold", "hot"),
+        choices=caches,
         default="cold",
         help="state of the caches: cold, flushed before every sample; or hot, not flushed, with "
-        "many calls of a short kernel in a sample (default: %(default)s)",
+        f"many calls of a short kernel in a sample{and_both} (default: %(default)s)",
     )
     how.add_argument(
         "--until",
@@ -71,8 +82,13 @@ def add_method(
     add(parser, "--lock-clocks", "--json")
 
 
-def method_of(args: argparse.Namespace) -> Method:
-    """The settings of the measurement, from the options of `add_method`."""
+def caches_of(args: argparse.Namespace) -> tuple[str, ...]:
+    """The states of the caches to measure in."""
+    return _CACHES if args.cache == BOTH else (args.cache,)
+
+
+def method_of(args: argparse.Namespace, cache: str | None = None) -> Method:
+    """The settings of the measurement, from the options of `add_method`; in one of `caches_of`."""
     from ...kernels.method import Method
 
     until = parse_share("--until", args.until, "a share of the median, e.g. 1% or 0.01")
@@ -81,7 +97,8 @@ def method_of(args: argparse.Namespace) -> Method:
     least_visits, _ = Method.visits
     longest_s = check_time_limit(args.time_limit) / 3 / least_visits
     visit_s = min(Method.visit_s, longest_s)
-    return Method(args.cache, until, args.time_limit, visit_s=visit_s, verify=not args.no_verify)
+    verify = not args.no_verify
+    return Method(cache or args.cache, until, args.time_limit, visit_s=visit_s, verify=verify)
 
 
 def own_kernels(library: Backend, device: str | None) -> Backend:
@@ -110,6 +127,7 @@ class MeasuredSweep(NamedTuple):
     backend: str
     sweep: Sweep
     results: list[Result]
+    cache: str  # state of the caches
 
 
 def collect(
@@ -133,15 +151,18 @@ def collect(
     from ...profiling.recording.store import new_recording_path
     from .live_results import LiveResults
 
-    method = method_of(args)
+    method, caches = method_of(args), caches_of(args)
     path = args.output or new_recording_path(what)
-    count = sum(len(sweep.problems) for _, sweep in jobs)
+    runs = [(backend, sweep, cache) for backend, sweep in jobs for cache in caches]
+    count = sum(len(sweep.problems) for _, sweep, _ in runs)
     device = _announce(jobs, count, method, path)
     measured = [] if measured is None else measured
     with clocks(args, _name_device(args, device)), LiveResults(count, method.time_limit_s) as view:
         try:
-            for backend, sweep in jobs:
-                folder = path if len(jobs) == 1 else path / folder_of(sweep)
+            for backend, sweep, cache in runs:
+                folder = path
+                if len(runs) > 1:
+                    folder /= folder_of(sweep) + (f"_{cache}" if len(caches) > 1 else "")
                 view.begin()
                 so_far: dict[str, Result] = {}
 
@@ -150,13 +171,14 @@ def collect(
                     view.report(result)
 
                 try:
-                    results = run_sweep(sweep, backend, method, folder, report)
+                    how = method_of(args, cache)
+                    results = run_sweep(sweep, backend, how, folder, report)
                 except KeyboardInterrupt:
                     if so_far:
                         partial = list(so_far.values())
-                        measured.append(MeasuredSweep(folder, backend.name, sweep, partial))
+                        measured.append(MeasuredSweep(folder, backend.name, sweep, partial, cache))
                     raise
-                measured.append(MeasuredSweep(folder, backend.name, sweep, results))
+                measured.append(MeasuredSweep(folder, backend.name, sweep, results, cache))
                 ended(len(measured) - 1, measured[-1])
         except KeyboardInterrupt:
             view.console.print(
@@ -231,6 +253,7 @@ def _describe(measured: MeasuredSweep) -> BenchSweep:
         layers=sweep.layers,
         phase=sweep.phase,
         results=measured.results,
+        cache=measured.cache,
     )
 
 
@@ -260,16 +283,14 @@ def folder_of(sweep: Sweep) -> str:
 
 def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
     console = terminal.console()
-    rows = table("problem", "median", "±", "n", "GFLOP/s", "GB/s")
-    for sweep_result in measured:
-        sweep = sweep_result.sweep
-        for result in sweep_result.results:
-            name = f"{sweep.layer} {result.problem}" if sweep.layer else result.problem
-            rows.add_row(name + mark_alike(sweep.layers), *columns(result))
-    console.print(rows)
+    console.print(_list_both(measured) if cache == BOTH else _list_results(measured))
     print_notes(measured)
+    peaks = note_of_peaks(result.of_peak for result in results_of(measured))
+    if peaks is not None:
+        console.print(peaks)
+    state = "Cold and hot" if cache == BOTH else cache.capitalize()
     console.print(
-        f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in "
+        f"{state} caches; GB/s of compulsory bytes; * not verified. Recorded in "
         f"{path_of(measured)}."
     )
     curves = [each.path for each in measured if len(each.sweep.problems) > 1]
@@ -278,11 +299,47 @@ def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
         terminal.print_commands(console, f"curvescope explain {curves[0]}")
 
 
+def _list_results(measured: Sequence[MeasuredSweep]) -> TextTable:
+    rows = table("problem", *COLUMNS)
+    for sweep_result in measured:
+        for result in sweep_result.results:
+            rows.add_row(_name(sweep_result.sweep, result), *columns(result))
+    return rows
+
+
+def _list_both(measured: Sequence[MeasuredSweep]) -> TextTable:
+    """Cold and hot caches side by side, with the curve of the rates of hot ones."""
+    rows = table("problem", "cold", "±", "hot", "±", "GFLOP/s", "of peak", "", left=("",))
+    hot: dict[str, Result] = {}
+    for sweep_result in measured:
+        if sweep_result.cache == "hot":
+            hot |= {result.problem: result for result in sweep_result.results}
+    highest = max((result.gflop_per_s or 0.0 for result in hot.values()), default=0.0)
+    for sweep_result in measured:
+        for result in sweep_result.results if sweep_result.cache == "cold" else ():
+            cold_median, cold_spread, *_ = columns(result)
+            if result.problem not in hot:  # interrupted before
+                rows.add_row(result.problem, cold_median, cold_spread, *[""] * 5)
+                continue
+            beside = hot[result.problem]
+            median, spread, _, rate, _, of_peak = columns(beside)
+            share = (beside.gflop_per_s or 0.0) / highest if highest else 0.0
+            times = cold_median, cold_spread, median, spread
+            name = _name(sweep_result.sweep, result)
+            rows.add_row(name, *times, rate, of_peak, bar(share, _CURVE))
+    return rows
+
+
+def _name(sweep: Sweep, result: Result) -> str:
+    name = f"{sweep.layer} {result.problem}" if sweep.layer else result.problem
+    return name + mark_alike(sweep.layers)
+
+
 def print_notes(measured: Sequence[MeasuredSweep]) -> None:
     """Print why results are missing, and the worst note of each kind."""
     console = terminal.console()
-    missing = defaultdict[tuple[str, str], list[str]](list)
-    notes: dict[str, list[Note]] = defaultdict(list)
+    missing: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    notes: defaultdict[str, list[Note]] = defaultdict(list)
     for result in results_of(measured):
         if result.median_ns is None:
             outcome = outcome_in_words(result).capitalize()

@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...base.errors import CurvescopeError
 from ...options import HOW, WHAT
 from ...parsers import group
 from ...profiling.measure.protocol import parse_batches
 from ...profiling.workload.networks import get_network
+from .measuring import BOTH, caches_of
 
 if TYPE_CHECKING:
     from ...kernels.backends import Backend
@@ -21,17 +22,24 @@ if TYPE_CHECKING:
     from ...kernels.sweeps import Sweep
 
 
-def gemm(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
+def gemm(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
     """Matrix products in isolation: C (m x n) = op(A) (m x k) · op(B) (k x n), column-major as in
     BLAS.
 
     Axes: m, n, k, transpose (NN, NT, TN, TT). `--axis n=1,2,4..256` is a cost curve over n, the
     batch size of a fully connected layer. `curvescope explain` reads it.
-    `--from vgg_a --batch 1..64` measures the fully connected layers of a network. `--candidates`
-    says whether the library could do better.
+    `--from vgg_a --batch 1..64` measures the fully connected layers of a network, and
+    `--shapes m=512,n=64,k=1024` or `--shapes FILE.csv` products that you list. `--candidates` says
+    whether the library could do better.
+
+    Without any of these n goes from 1 to 4096 in the precisions of the device, in some 20 s, with
+    cold and hot caches side by side.
     """
     from ...kernels.gemm import Gemm
 
+    if not args.given & _CHOOSING:
+        return _usual_products(args, backend)
+    args.precision = args.precision or "fp32"
     return _problems_of(args, Gemm(2048, 2048, 2048))
 
 
@@ -146,6 +154,54 @@ def peak(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
     return [single(peak_problem(backend, precision)) for precision in args.precision.split(",")]
 
 
+def own(args: argparse.Namespace, _backend: Backend, spec: str) -> list[Sweep]:
+    """A function of yours: it takes the values of the axes by name, makes its operands, and returns
+    the call to time, which takes no arguments: of torch, Triton, CuPy or numba.
+
+    It may return a dictionary instead, with `run`, the call; `reference`, a call whose result is
+    right; `result`, a call that gives the result, where `run` returns none; `tolerance`, as a share
+    of the largest value; `flops` and `bytes` of one run.
+    """
+    from ...kernels.own import own_sweeps
+
+    return own_sweeps(spec, args.axis, args.precision)
+
+
+# Options that say which products to measure.
+_CHOOSING = {"--axis", "--from", "--shapes", "--candidates"}
+_USUAL_LIMIT_S = 20.0  # for all products of a sweep that nobody chose
+
+
+def _usual_products(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
+    """Products over n = 1 to 4096, in the precisions that the device is made for."""
+    from ...kernels.ceilings import GEMM_EXTENTS
+    from ...kernels.gemm import Gemm
+    from ...kernels.sweeps import span
+
+    device = backend.describe()
+    extent = GEMM_EXTENTS[device["kind"]]
+    precisions = args.precision or ",".join(_usual_precisions(device))
+    sweeps = span(Gemm(extent, 1, extent), ["n=1..4096"], precisions)
+    if "--cache" not in args.given:
+        args.cache = BOTH
+    if "--time-limit" not in args.given:
+        problems = sum(len(sweep.problems) for sweep in sweeps)
+        args.time_limit = _USUAL_LIMIT_S / problems / len(caches_of(args))
+    return sweeps
+
+
+def _usual_precisions(device: Mapping[str, Any]) -> tuple[str, ...]:
+    """fp32 and the two that the device is made for; a GPU before Ampere has no bf16 and TF32."""
+    from ...profiling.hardware.precisions import PRECISIONS
+
+    if device["kind"] == "cpu":
+        return "fp32", "fp64", "bf16"
+    capability = tuple(map(int, str(device.get("compute_capability", "0.0")).split(".")))
+    since = PRECISIONS["bf16"].cuda_since
+    is_new = since is not None and capability >= since
+    return ("fp32", "tf32", "bf16") if is_new else ("fp32", "fp64", "fp16")
+
+
 def add_precision(parser: argparse.ArgumentParser, default: str, choices: str) -> None:
     """Declare --precision with its default; `choices` are its values in words."""
     words = f"precisions: {choices}, or several (default: {default})"
@@ -184,6 +240,14 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
     which = what.add_mutually_exclusive_group()
     _add_axis(which, "n=1,2,4..256")
     which.add_argument(
+        "--shapes",
+        action="append",
+        default=[],
+        metavar="SHAPE",
+        help="a problem, e.g. m=512,n=64,k=1024, or a CSV file with a column for each axis; once "
+        "for each",
+    )
+    which.add_argument(
         "--from",
         dest="network",
         metavar="NETWORK",
@@ -218,6 +282,8 @@ def _problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
     """
     from ...kernels import problem_sets, sweeps
 
+    if args.shapes:
+        return sweeps.list_shapes(base, args.shapes, args.precision)
     if args.network is None:
         return sweeps.span(base, args.axis, args.precision)
     network, batches = get_network(args.network), parse_batches(args.batch)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...analysis.render.of_peak import show_of_peak
 from ...base.numbers import duration
 
 if TYPE_CHECKING:
     from ...kernels.runner import Result
+
+
+COLUMNS = ("median", "±", "n", "GFLOP/s", "GB/s", "of peak")
 
 
 def percent(value: float | None) -> str:
@@ -23,9 +27,9 @@ def outcome_in_words(result: Result) -> str:
 
 
 def columns(result: Result) -> tuple[str, ...]:
-    """Median, its interval, number of samples and rates of a result, as text."""
+    """The columns `COLUMNS` of a result, as text."""
     if result.median_ns is None:
-        return (outcome_in_words(result), "", "", "", "")
+        return (outcome_in_words(result), "", "", "", "", "")
     count, unit = result.parts or (1, "")
     median = duration(result.median_ns / count)
     if unit:
@@ -33,4 +37,5 @@ def columns(result: Result) -> tuple[str, ...]:
     mark = "" if result.outcome == "ok" else "*"
     flop_rate = f"{result.gflop_per_s:.1f}" if result.gflop_per_s else "-"
     byte_rate = f"{result.gb_per_s:.2f}" if result.gb_per_s and not result.parts else "-"
-    return (median, percent(result.uncertainty), f"{result.n}{mark}", flop_rate, byte_rate)
+    rates = flop_rate, byte_rate, show_of_peak(result.of_peak)
+    return (median, percent(result.uncertainty), f"{result.n}{mark}", *rates)

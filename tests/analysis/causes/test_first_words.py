@@ -12,6 +12,7 @@ from curvescope.profiling.recording.experiments import Scope
 from curvescope.profiling.recording.store import open_recording
 
 from ...profiling.readers.nsys_export import copy, kernel, launch, write_export
+from ...tables import ask_each
 
 T4 = {"id": 0, "name": "Tesla T4", "totalGlobalMem": 15 << 30, "numSms": 40}
 T4 |= {"computeMajor": 7, "computeMinor": 5}
@@ -157,6 +158,22 @@ def test_copies_of_a_vector_sum_are_no_offloaded_weights(tmp_path, advice):
     # Those to the device share a link, and take 60 ms whatever runs beside them.
     assert copied.suggestion.at_most_ms == pytest.approx(found.step.time_ms - 60.0)
     assert facts_of(copied)["copies in which nothing else runs"] == pytest.approx(90.0)
+
+
+@ask_each(
+    ("memory", "do"),
+    [
+        (0, "pin the host's memory, and copy without blocking"),
+        (1, "copy beside other work"),
+        (99, "copy beside other work, from pinned memory"),
+    ],
+)
+def test_memory_that_no_record_tells_is_not_taken_for_pinned(tmp_path, advice, memory, do):
+    """Pageable, pinned and unknown memory, by Nsight Systems' numbers."""
+    kernels, calls = [(8.0, 12.0, "my_kernel", 1)], [(7.9, 0.01, "cudaLaunchKernel", 1)]
+    file = tmp_path / f"{memory}.sqlite"
+    _, told = advice(export_of(file, kernels, calls, [(0, 7.5, 1, 10**8, memory)]))
+    assert told["copies from and to the host"].do == do
 
 
 def test_a_launch_that_loads_its_kernel_is_a_first_use(tmp_path, advice):

@@ -9,7 +9,7 @@ import pytest
 from curvescope.analysis.decompose.breakdown import break_down_recording
 from curvescope.analysis.decompose.warm_up import is_far, is_named, judge_steps, name_all_set_aside
 from curvescope.analysis.diagnosis.read import read
-from curvescope.analysis.side import prepare_side
+from curvescope.analysis.side import prepare_sides
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ...tables import ask_each
@@ -51,7 +51,8 @@ def numbers_used(recording):
     steps = judge_steps(recording, recording.frame("steps"))
     used = steps.loc[~steps["set_aside"], "step"].tolist()
     assert list(break_down_recording(recording).used) == used
-    curve = prepare_side("r", recording, recording.frame("steps")).curve
+    (side,) = prepare_sides(["r"], [recording])
+    curve = side.curve
     assert (curve.at(8).n, curve.at(8).time_ms.value) == (
         len(used),
         pytest.approx(steps.loc[steps["step"].isin(used), "duration_ns"].mean() / MS),

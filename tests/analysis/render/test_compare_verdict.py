@@ -24,6 +24,7 @@ def comparison(speedups, rows_at, known):
     )
     return SimpleNamespace(
         unit="step",
+        is_modelled=False,
         sides=(None, None),
         steps=steps,
         batch=rows_at,

@@ -78,6 +78,25 @@ def test_kernels_of_another_precision_have_a_roof_of_their_own():
     assert recorded.exceeded({"fp32": 15e12, "bf16": 100e12}, 1.0, 2e12) == ("compute", "DRAM")
 
 
+def test_a_rate_is_a_share_of_the_roof_that_it_comes_nearest_to():
+    peaks = hardware_of({"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}})
+    fast = peaks.of_peak({"fp32": 9.75e12}, 1.0, 0.3 * 1.555e12)
+    assert (fast.level, fast.kind) == ("compute", "peak")
+    assert fast.share == pytest.approx(0.5, rel=1e-2)
+    moving = peaks.of_peak({"fp32": 1e12}, 1.0, 0.9 * 1.555e12)
+    assert (moving.level, moving.share) == ("DRAM", pytest.approx(0.9, rel=1e-2))
+    assert peaks.of_peak({}, 1.0, None) is None
+    assert hardware_of({"device": {"kind": "cpu"}}).of_peak({"fp32": 1e9}, 1.0, 1e9) is None
+
+
+def test_a_measured_roof_is_passed_by_more_than_its_error():
+    ceilings = {"flops_per_s": 50e12, "dram_bytes_per_s": 1e12}
+    measured = hardware_of({"device": {"name": "a card", "kind": "cuda"}, "ceilings": ceilings})
+    assert measured.of_peak({"fp32": 25e12}, 1.0, None).kind == "ceiling"
+    assert measured.exceeded({"fp32": 50.3e12}, 1.0, 1.01e12) == ()
+    assert measured.exceeded({"fp32": 52e12}, 1.0, 1.05e12) == ("compute", "DRAM")
+
+
 def test_a_rate_of_unknown_precision_exceeds_the_highest_roof_only():
     silent = hardware_of({"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}})
     assert silent.roof("compute").precision == "fp32"

@@ -11,6 +11,7 @@ from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.method import Method
 from curvescope.kernels.runner import ProblemSite
 from curvescope.kernels.sweeps import single
+from curvescope.profiling.hardware.limits import Hardware
 from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.measure.sites import here
 from curvescope.profiling.measure.sites.command import IN_TURN, Command
@@ -49,7 +50,8 @@ TABLE = """
 
 def kernel(cache):
     sweep = single(Gemm(2, 1, 3))
-    return ProblemSite(sweep, 2, FakeBackend(exact), Method(cache=cache))
+    hardware = Hardware(None, "cpu")
+    return ProblemSite(sweep, 2, FakeBackend(exact), Method(cache=cache), hardware)
 
 
 def term(cache_bytes):

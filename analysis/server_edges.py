@@ -34,6 +34,7 @@ _SLOPE_SIZES = 40  # sizes before an edge whose times tell what a request adds
 _NEAR = 8
 _LEAST_SIZES, _LEAST_WORK = 4, 3  # sizes for a slope, and different numbers of computed requests
 MATERIAL_UNKNOWN = 0.05  # of a step; an edge whose cause the log does not name may have many
+_NO_SIZES: Ints = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,21 @@ class Edge:
     extra_ms: Estimate  # what a step behind it takes more
     p_adjusted: float  # p of 0, over all sizes that were tested
     known: bool  # whether the log names it as the largest captured size
+    captured: bool  # whether the log names it as a captured size
     steps: int  # steps of the log behind it
     share: float  # of the decode steps of the log
 
 
 def find_edges(
-    steps: DecodeSteps, curve: tuple[Ints, Floats], limit: int | None
+    steps: DecodeSteps,
+    curve: tuple[Ints, Floats],
+    limit: int | None,
+    captured: Ints = _NO_SIZES,
 ) -> tuple[tuple[Edge, ...], Estimate | None]:
     """The edge at the largest captured size and other ones, the largest loss of time first.
+
+    Below and behind that size one edge is looked for: at captured sizes first, which are few and
+    each begin another graph, then at all.
 
     Second is what a step beyond the largest captured size takes more, edge or not; None if the log
     does not tell.
@@ -70,27 +78,34 @@ def find_edges(
         steps: decode steps of the log.
         curve: sizes with their median times, ms, increasing.
         limit: the largest size with a graph; None if unknown, 0 without graphs.
+        captured: captured sizes, increasing.
     """
     edges = []
     value = measure_edge(steps, curve, limit, _SLOPE_SIZES) if limit else None
     if value and limit and value.p < LEVEL and value.value >= MATERIAL * _time_at(curve, limit):
-        edges.append(_edge(steps, value, value.p, (limit, int(steps.sizes.max())), known=True))
+        ends = limit, int(steps.sizes.max())
+        edges.append(_edge(steps, value, value.p, ends, known=True, captured=True))
     sizes = curve[0]
     parts = [sizes] if not limit else [sizes[sizes <= limit], sizes[sizes > limit]]
     for part in parts:
-        edges += _unknown_edge(steps, curve, part)
+        named = part[np.isin(part, captured)]
+        edges += _find_edge(steps, curve, part, named) or _find_edge(steps, curve, part, part)
     return tuple(sorted(edges, key=lambda edge: -edge.extra_ms.value * edge.steps)), value
 
 
-def _unknown_edge(steps: DecodeSteps, curve: tuple[Ints, Floats], sizes: Ints) -> list[Edge]:
-    """The most significant edge among some sizes that the log does not name, if there is one."""
+def _find_edge(
+    steps: DecodeSteps, curve: tuple[Ints, Floats], sizes: Ints, tried: Ints
+) -> list[Edge]:
+    """The most significant edge of some sizes, behind one of those to try, if there is one."""
     kept = np.isin(curve[0], sizes)
     part = (curve[0][kept], curve[1][kept])
     inside = np.isin(steps.sizes, sizes)
     own = DecodeSteps(steps.sizes[inside], steps.work[inside], steps.times_ms[inside])
     # Before fewer sizes there is no slope, and a bent curve looks like an edge.
+    able_sizes = sizes[_LEAST_SIZES - 1 : -1]
     tested = [
-        (int(at), measure_edge(own, part, int(at), _NEAR)) for at in sizes[_LEAST_SIZES - 1 : -1]
+        (int(at), measure_edge(own, part, int(at), _NEAR))
+        for at in able_sizes[np.isin(able_sizes, tried)]
     ]
     able = [(at, value) for at, value in tested if value is not None]
     adjusted = holm([value.p for _, value in able])
@@ -104,7 +119,8 @@ def _unknown_edge(steps: DecodeSteps, curve: tuple[Ints, Floats], sizes: Ints) -
     if not edges:
         return []
     p, _, at, value = min(edges, key=lambda edge: edge[:2])
-    return [_edge(steps, value, p, (at, int(sizes[-1])), known=False)]
+    is_captured = len(tried) < len(sizes)
+    return [_edge(steps, value, p, (at, int(sizes[-1])), known=False, captured=is_captured)]
 
 
 def _is_in_curve(steps: DecodeSteps, curve: tuple[Ints, Floats], at: int, extra_ms: float) -> bool:
@@ -121,11 +137,17 @@ def _is_in_curve(steps: DecodeSteps, curve: tuple[Ints, Floats], at: int, extra_
 
 
 def _edge(
-    steps: DecodeSteps, value: Estimate, p: float, ends: tuple[int, int], *, known: bool
+    steps: DecodeSteps,
+    value: Estimate,
+    p: float,
+    ends: tuple[int, int],
+    *,
+    known: bool,
+    captured: bool,
 ) -> Edge:
     at, last = ends
     behind = int(np.count_nonzero((steps.sizes > at) & (steps.sizes <= last)))
-    return Edge(at, last, value, p, known, behind, behind / len(steps.sizes))
+    return Edge(at, last, value, p, known, captured, behind, behind / len(steps.sizes))
 
 
 def _time_at(curve: tuple[Ints, Floats], at: int) -> float:

@@ -51,6 +51,7 @@ class LogBend:
     to: int  # the largest number of requests behind it
     extra_ms: Estimate  # time behind it less the line through smaller sizes, ms a step
     known: bool  # whether the log names it as the largest captured size
+    captured: bool  # whether the log names it as a captured size
     steps: int  # decode steps behind it
     share: float  # of the decode steps of the log
     sentence: str  # what it is, as a sentence
@@ -186,15 +187,19 @@ def _bend(edge: Edge, log: LogCurve) -> LogBend:
         )
     else:
         takes = "takes" if many == "Batch" else "take"
+        why = "The log does not say why."
+        if edge.captured:
+            why = f"{edge.at} is a captured size, so they run other graphs."
         sentence = (
             f"{many} {sizes} {takes} {extra} a step more than the line through smaller ones, "
-            f"{share}. The log does not say why."
+            f"{share}. {why}"
         )
     return LogBend(
         at=edge.at,
         to=edge.last,
         extra_ms=edge.extra_ms,
         known=edge.known,
+        captured=edge.captured,
         steps=edge.steps,
         share=edge.share,
         sentence=sentence,

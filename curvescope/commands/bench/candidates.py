@@ -1,4 +1,4 @@
-"""`bench gemm --candidates`: whether the library could do better than what it takes by itself."""
+"""`bench gemm --candidates` and `conv`: whether the library could do better than what it takes."""
 
 from __future__ import annotations
 
@@ -69,11 +69,12 @@ def _measure_candidates(args: argparse.Namespace, sweep: Sweep, folder: Path) ->
     from ...profiling.measure.versions import ROUNDS_OF_PROCESS
 
     device, method = pick_device(args.device), method_of(args)
-    precision = next(iter(sweep.problems.values())).precision
-    chosen = candidates_for(precision, device)
+    problem = next(iter(sweep.problems.values()))
+    chosen = candidates_for(problem.precision, device, kind=type(problem))
     if not chosen:
         raise CurvescopeError(
-            f"{sweep.label}: on {device} no setting is known that changes products of {precision}."
+            f"{sweep.label}: on {device} no setting is known that changes products of "
+            f"{problem.precision}."
         )
     messages = terminal.console(stderr=True)
     messages.print(

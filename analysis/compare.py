@@ -369,10 +369,12 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, 
     lines, together = [], were_measured_together(sides)
     has_pace = all(compared.curve.pace is not None for compared in sides)
     for batch in common:
-        curves = [compared.curve.source(batch) for compared in sides]
-        times, changes = _changes_of(curves, batch, together)
-        paces = [compared.curve.paces.source(batch) for compared in sides] if has_pace else []
-        pace_changes = _changes_of(paces, batch, together)[1] if has_pace else ()
+        points = [(compared.curve.source(batch), batch) for compared in sides]
+        times, changes = compare_points(points, together)
+        pace_changes: tuple[Change | None, ...] = ()
+        if has_pace:
+            paces = [(compared.curve.paces.source(batch), batch) for compared in sides]
+            pace_changes = compare_points(paces, together)[1]
         lines.append(ComparedLine(str(batch), times, changes, pace_changes=pace_changes))
     return tuple(
         replace(
@@ -385,16 +387,20 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, 
     )
 
 
-def _changes_of(
-    curves: Sequence[Curve], batch: int, together: bool
+def compare_points(
+    points: Sequence[tuple[Curve, int]], together: bool
 ) -> tuple[tuple[float, ...], tuple[Change | None, ...]]:
-    """The times of one batch size on several curves, ms, and their changes."""
-    points = [curve.at(batch) for curve in curves]
-    times = tuple(point.time_ms.value for point in points)
-    replicates = [curve.replicates_ms[:, curve.conditions.index(batch)] for curve in curves]
-    rounds = [min(point.rounds, curve.rounds) for point, curve in zip(points, curves, strict=True)]
-    of_means = all(curve.pace is not None for curve in curves)
-    return times, _changes(times, replicates, rounds, together, of_means=of_means)
+    """The times of batch sizes, each on a curve, ms, and the changes of all but the first, whose p
+    is not adjusted yet. Of points measured `together`, replicates are paired.
+    """
+    times, replicates, rounds = [], [], []
+    for curve, batch in points:
+        point = curve.at(batch)
+        times.append(point.time_ms.value)
+        replicates.append(curve.replicates_ms[:, curve.conditions.index(batch)])
+        rounds.append(min(point.rounds, curve.rounds))
+    of_means = all(curve.pace is not None for curve, _ in points)
+    return tuple(times), _changes(times, replicates, rounds, together, of_means=of_means)
 
 
 def _with_clocks(

@@ -44,6 +44,13 @@ class Side:
     # then.
     run: str | None = None
 
+    def longest_kernel(self, batch: int) -> str | None:
+        """The kernel with most time at a batch size; None if none was recorded."""
+        times = self.kernel_times[self.kernel_times["batch"] == batch]
+        if times.empty:
+            return None
+        return str(times.groupby("name")["exclusive_ms"].sum().idxmax())
+
 
 def prepare_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
     """Prepare a recording, or a part of its steps, for comparison, with the columns by which rows

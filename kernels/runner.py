@@ -135,6 +135,8 @@ def run_sweep(
         "batches": list(sweep.problems),
         "batch_axis": sweep.axis,
         "layers": sweep.layers,
+        "phase": sweep.phase,
+        "around": None if sweep.around is None else asdict(sweep.around),
         "protocol": {
             "name": "bench",
             "statistic": "median",

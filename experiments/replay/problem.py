@@ -7,9 +7,9 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ...profiling.recording.store import Recording
 
 
+T = TypeVar("T")
 _OPERATOR = re.compile(r"\w+::\w+")  # the host's own work has the name of its operator
 
 
@@ -168,17 +169,8 @@ def plan_replay(
     The calls with most time are replayed until they make this share of the time of all; 1 for all
     calls.
     """
-    total = sum(family.duration_ns for family in families)
-    kept: list[CallFamily] = []
-    reached = 0.0
-    for candidate in sorted(families, key=lambda family: family.duration_ns, reverse=True):
-        if share < 1 and kept and reached >= share * total:
-            break
-        kept.append(candidate)
-        reached += candidate.duration_ns
-    plan = ReplayPlan(
-        [], minor=len(families) - len(kept), minor_share=1 - reached / total if total else 0.0
-    )
+    kept, rest = take_longest(families, share, lambda family: family.duration_ns)
+    plan = ReplayPlan([], minor=len(families) - len(kept), minor_share=rest)
     alike: dict[object, list[tuple[CallFamily, dict[int, ReplayProblem]]]] = {}
     for candidate in sorted(kept, key=lambda family: family.largest.position):
         problems = _problems(candidate, batches, precision, plan.left_out)
@@ -200,6 +192,23 @@ def plan_replay(
         sweep = Sweep(label, "batch", problems, layers, call.phase)
         plan.sweeps.append(ReplaySweep(sweep, tuple(family for family, _ in same)))
     return plan
+
+
+def take_longest(
+    items: Sequence[T], share: float, time: Callable[[T], float]
+) -> tuple[list[T], float]:
+    """The items with most time that make this share of the time of all, the longest first, and the
+    share of the rest; all of them for 1.
+    """
+    total = sum(map(time, items))
+    kept: list[T] = []
+    reached = 0.0
+    for candidate in sorted(items, key=time, reverse=True):
+        if share < 1 and kept and reached >= share * total:
+            break
+        kept.append(candidate)
+        reached += time(candidate)
+    return kept, 1 - reached / total if total else 0.0
 
 
 def _problems(

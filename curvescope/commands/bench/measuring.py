@@ -181,24 +181,27 @@ def _device(args: argparse.Namespace, backend: Backend) -> str:
     return args.device if args.device and ":" in args.device else "cuda:0"
 
 
+Show = Callable[[argparse.Namespace, Sequence[MeasuredSweep]], int]
+
+
 def measure_and_show(
-    args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, Sweep]]
+    args: argparse.Namespace,
+    what: str,
+    jobs: Sequence[tuple[Backend, Sweep]],
+    show: Show | None = None,
 ) -> int:
     """Measure and print the results, also of what was measured before an interrupt; returns the
-    exit code of `show`.
+    exit code of `show`, which prints a table by default.
     """
+    print_results = show or show_results
     measured: list[MeasuredSweep] = []
-    with answer_if_interrupted(lambda: show(args, measured) if measured else None):
+    with answer_if_interrupted(lambda: print_results(args, measured) if measured else None):
         collect(args, what, jobs, measured=measured)
-    return show(args, measured)
+    return print_results(args, measured)
 
 
-def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
-    """Print the results; returns the exit code, 1 where a result was incorrect or a
-    problem failed.
-    """
-    from ...kernels.method import BenchOutcome
-
+def show_results(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
+    """Print the results; returns `exit_code`."""
     if args.json:
         from ...analysis.render.documents import print_document
         from .documents import BenchDocument, BenchSweep
@@ -218,10 +221,22 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
         print_document(BenchDocument(method_of(args), sweeps))
     else:
         _show(measured, args.cache)
+    return exit_code(measured)
+
+
+def exit_code(measured: Sequence[MeasuredSweep]) -> int:
+    """1 where a result was incorrect or a problem failed, else 0."""
+    from ...kernels.method import BenchOutcome
+
     wrong = {BenchOutcome.INCORRECT, BenchOutcome.FAILED}
     return int(
         any(result.outcome in wrong for sweep_result in measured for result in sweep_result.results)
     )
+
+
+def common_folder(measured: Sequence[MeasuredSweep]) -> Path:
+    """The folder of the only recording, or that of all of them."""
+    return measured[0].path if len(measured) == 1 else measured[0].path.parent
 
 
 def folder_of(sweep: Sweep) -> str:
@@ -243,7 +258,7 @@ def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
             )
     console.print(rows)
     print_notes(measured)
-    path = measured[0].path if len(measured) == 1 else measured[0].path.parent
+    path = common_folder(measured)
     console.print(
         f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in "
         f"{path}."

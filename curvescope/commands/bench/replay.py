@@ -238,8 +238,7 @@ def _print_totals(
             )
         )
     measuring.print_notes(measured)
-    path = measured[0].path if len(measured) == 1 else measured[0].path.parent
-    console.print(f"Recorded in {path}.")
+    console.print(f"Recorded in {measuring.common_folder(measured)}.")
 
 
 def _where(row: dict[str, Any]) -> str:

@@ -6,8 +6,8 @@ its operator with the shapes that this takes, or its kernel, if no operator is k
 with other shapes, or another number at the end of its name, or the family of its kernel; an
 operator further inside, as one version calls `aten::addmm` where the other calls it through
 `aten::linear`; its kernel; its position, for two recordings: operators of both between the same two
-rows in common are one row. Rows but layers are those of one phase, if all recordings tell phases.
-What is in one recording only has a row of its own, and one row for all such rows that are below a
+rows in common are one row. Rows but layers hold one phase, if all recordings tell phases.
+A group of one recording only has a row of its own, and one row for all such rows that are below a
 hundredth of the time.
 """
 
@@ -42,7 +42,7 @@ _MOST_SHAPES = 80  # characters of shapes in it; shapes that begin alike are one
 
 
 class _Work(NamedTuple):
-    """One group of kernels; None for what is unknown."""
+    """One group of kernels; None for an unknown field."""
 
     layer: str | None
     phase: str | None
@@ -59,9 +59,7 @@ class _Work(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The operator with its shapes; a part of a fused kernel has those of the kernel, not its
-        own.
-        """
+        """The operator with its shapes; a part of a fused kernel has the shapes of the kernel."""
         named_by_operator = (
             self.shapes
             and self.operators[:1] == (self.path or str(self.op)).split(OPERATOR_SEPARATOR)[:1]

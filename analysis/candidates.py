@@ -66,7 +66,7 @@ class CandidatesSweep:
 def products_of(
     names: Sequence[str], paths: Sequence[Path], hows: dict[str, str], axis: str
 ) -> list[ProductCandidates]:
-    """Compare the recordings of candidates with that of the default, which is the first."""
+    """Compare the recordings of candidates with the default, which is the first."""
     recordings = [open_recording(path) for path in paths]
     sides = [
         prepare_side(name, recording, recording.frame("steps"))

@@ -1,7 +1,7 @@
 """Compare recordings of one network (devices, versions, configurations) by layer, operator, kernel
 family or kernel.
 
-A change is a ratio of times to those of the first recording, with an interval. Step times are
+A change is a ratio of times to the first recording, with an interval. Step times are
 compared twice: the time of all steps, which is paid, and the pace, the mean of the faster half. A
 recording is slower where either is, and not slower where both are bounded. Recordings are
 independent of each other, so their replicates are paired at random; of versions that were measured
@@ -254,7 +254,7 @@ def refuse_different(sides: Sequence[Side]) -> None:
     CurvescopeError.
 
     A profile names no network: it is of another program if nearly no time is in layers, operators
-    or kernels that both have. What was measured together is compared as it is.
+    or kernels that both have. Recordings that were measured together are compared as they are.
     """
     if were_measured_together(sides):
         return
@@ -332,7 +332,7 @@ def decided(
     """Whether versions that are being measured together differ by more than a share, or not, at
     every batch size.
 
-    The rows are those of the `steps` tables so far, with the name of the version as `factor`; the
+    The rows come from the `steps` tables so far, with the name of the version as `factor`; the
     base is the first name.
     """
     steps = pd.DataFrame(rows)

@@ -80,7 +80,7 @@ class Piece:
         return row if self.shape is None else row * [1, 0, 0]
 
     def slope_row(self, size: float, *, before: bool) -> Floats:
-        """What they are multiplied by for the slope at a size, on one side of it."""
+        """Their factors for the slope at a size, on one side of it."""
         step = 1e-6 * size
         near = size - step if before else size + step
         return (self.row(near) - self.row(size)) / (near - size)
@@ -181,7 +181,7 @@ def _scale(y: Floats) -> Floats:
 
 
 def _price(noise: float, count: int) -> float:
-    """What a fitted number costs: the less noise, the more any number could have been."""
+    """The price of a fitted number: the less noise, the more any number could have been."""
     return math.log(max(count, 3)) + max(0.0, 2 * math.log(_WIDTH / noise))
 
 
@@ -212,7 +212,7 @@ def _noise(x: Floats, y: Floats, weights: Floats, pieces: Sequence[Piece]) -> tu
 
 
 def _lean(noise: float, count: int) -> float:
-    """What a noise costs beside the squares: its own likelihood, and that it is the usual one."""
+    """The price of a noise beside the squares: its own likelihood, and that it is the usual one."""
     return 2 * count * math.log(noise) + (math.log(noise / USUAL_NOISE) / _USUAL_RANGE) ** 2
 
 
@@ -377,7 +377,7 @@ def _least_squares(matrix: Floats, target: Floats) -> tuple[Floats, Floats]:
 
 
 def _search(costs: Floats, jump: float) -> tuple[float, list[int]]:
-    """The cheapest way to cut a curve: what it costs, and where pieces begin, with the end."""
+    """The cheapest way to cut a curve: its cost, and where pieces begin, with the end."""
     count = len(costs)
     totals, begins = np.full(count + 1, np.inf), np.zeros(count + 1, int)
     totals[0] = -jump

@@ -2,8 +2,8 @@
 joules.
 
 Energy is measured for a visit and shared among its steps by their durations. No counter gives the
-energy of one kernel, so an anomaly splits exactly into two parts only: that of the step's time, at
-the power of the smaller batch size, and that of the difference of power.
+energy of one kernel, so an anomaly splits exactly into two parts only: the step's time at the power
+of the smaller batch size, and the difference of power.
 """
 
 from __future__ import annotations

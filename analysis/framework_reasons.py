@@ -21,8 +21,8 @@ def reasons(recordings: Sequence[Recording]) -> list[str]:
     """A sentence for each pair of frameworks that ran one network in one mode and precision.
 
     E.g. `alexnet training at batch 4: jax takes 900 ms, torch 500 ms. Of 400 ms more: pool1
-    backward +57 (29 → 86 ms); …`. The times of steps are unprofiled ones, those of layers profiled
-    ones. No interval is known for them.
+    backward +57 (29 → 86 ms); …`. The times of steps are unprofiled; the times of layers are
+    profiled. No interval is known for them.
     """
     groups: dict[tuple[object, ...], list[Recording]] = {}
     for recording in recordings:

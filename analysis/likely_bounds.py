@@ -70,7 +70,7 @@ def plain_rows(table: pd.DataFrame) -> list[Any]:
 
 
 def likely_point(label: str, rows: Sequence[Any], per: int, hardware: Hardware) -> LikelyPoint:
-    """What is likely of a group: `plain_rows` of `kernel_times` or `kernel_totals`, which add up
+    """The likely bound of a group: `plain_rows` of `kernel_times` or `kernel_totals`, which add up
     `per` steps.
     """
     times_ms: dict[str, float] = {}

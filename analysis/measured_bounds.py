@@ -3,7 +3,7 @@ the memory are over the most that the device sustains.
 
 A unit that is 60 % busy or more bounds the kernel, as in Nsight Compute's own guidance. Where none
 is, the kernel waits: for too few blocks, for too few warps, or for its own latency. The limit of
-its occupancy says what would make room for more warps, and the largest stall what they wait for.
+its occupancy says what would make room for more warps, and the largest stall names their wait.
 """
 
 from __future__ import annotations

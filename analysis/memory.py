@@ -8,7 +8,7 @@ lines, and bends upwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log2
@@ -130,16 +130,7 @@ def explain_memory(
         raise CurvescopeError(
             "--curvature throughput is of times: of memory choose log2 or linear."
         )
-    rows = recording.frame(PEAKS.name)
-    if rows.empty:
-        raise CurvescopeError(f"{recording.path} {_NO_PEAKS}.")
-    if rows["batch"].isna().all():
-        rows = rows.assign(batch=UNKNOWN)
-    elif rows["batch"].isna().any():
-        raise CurvescopeError(
-            f"{recording.path} does not say the batch size; give it with --batch when importing."
-        )
-    rows = _with_terms(rows, recording, by_instance)
+    rows = _with_terms(_read_peaks(recording), recording, by_instance)
     used = rows[~rows["kind"].isin([UNUSED, CACHED])]
     table = used.pivot_table(
         index="batch", columns="term", values="bytes", aggfunc="sum", fill_value=0, sort=False
@@ -147,50 +138,66 @@ def explain_memory(
     table = table.sort_index() / 1e6
     sizes = table.sum(axis=1).to_dict()
     # a curve is of ns, or B
-    peaks = {
-        "batch": list(sizes),
-        "duration_ns": [size * 1e6 for size in sizes.values()],
-    }
-    curve = cost_curve(pd.DataFrame({**peaks, "round": 0, "profiled": False}), noise=ERROR)
-    lines = _main_lines(used)
-    names = used.drop_duplicates("term").set_index("term")
-
-    def terms(weights: Floats) -> tuple[MemoryTerm, ...]:
-        values = weights @ table.to_numpy(np.float64)
-        errors = ERROR * np.hypot.reduce(weights[:, None] * table.to_numpy(np.float64), axis=0)
-        terms = [
-            MemoryTerm(
-                row.layer,
-                row.named,
-                term,
-                lines.get(term),
-                normal_estimate(float(value), float(error)),
-            )
-            for term, value, error in zip(table.columns, values, errors, strict=True)
-            for row in (names.loc[term],)
-        ]
-        return tuple(sorted(terms, key=lambda term: -abs(term.value.value)))
-
+    size_bytes = [size_mb * 1e6 for size_mb in sizes.values()]
+    steps = pd.DataFrame({"batch": list(sizes), "duration_ns": size_bytes})
+    curve = cost_curve(steps.assign(round=0, profiled=False), noise=ERROR)
+    split = _Split(table, used)
+    peaks = []
+    for point, alone in zip(curve.points, np.eye(len(table)), strict=True):
+        peaks.append(_peak(point, rows[rows["batch"] == point.condition], split.terms(alone)))
+    findings = []
+    for finding in find(curve, axis):
+        weights = coefficients(finding.tested, curve.conditions)
+        findings.append(SplitFinding(finding, split.terms(weights)))
     fixed = find_fixed_cost(curve, curve.conditions)
-    growth = [
-        (sizes[large] - sizes[small]) / (large - small)
-        for small, large in list(pairwise(sizes))[-1:]
-    ]
+    growth = None
+    for small, large in list(pairwise(sizes))[-1:]:
+        growth = (sizes[large] - sizes[small]) / (large - small)
     return MemoryDiagnosis(
         curve=curve,
-        peaks=tuple(
-            _peak(point, rows[rows["batch"] == point.condition], terms(alone))
-            for point, alone in zip(curve.points, np.eye(len(table)), strict=True)
-        ),
-        findings=tuple(
-            SplitFinding(finding, terms(coefficients(finding.tested, curve.conditions)))
-            for finding in find(curve, axis)
-        ),
+        peaks=tuple(peaks),
+        findings=tuple(findings),
         fixed_mb=None if fixed is None else curve.evaluate(fixed),
-        per_sample_mb=growth[0] if growth else None,
+        per_sample_mb=growth,
         largest_batch=_largest_batch(rows, sizes, recording, limit_bytes),
         axis=axis_of(recording.meta),
     )
+
+
+def _read_peaks(recording: Recording) -> pd.DataFrame:
+    """The peaks of a recording; CurvescopeError without any, or with some of unknown size."""
+    rows = recording.frame(PEAKS.name)
+    if rows.empty:
+        raise CurvescopeError(f"{recording.path} {_NO_PEAKS}.")
+    unknown = rows["batch"].isna()
+    if unknown.all():
+        return rows.assign(batch=UNKNOWN)
+    if unknown.any():
+        raise CurvescopeError(
+            f"{recording.path} does not say the batch size; give it with --batch when importing."
+        )
+    return rows
+
+
+class _Split:
+    """The memory by batch size and term, MB, and what each term is."""
+
+    def __init__(self, table: pd.DataFrame, used: pd.DataFrame) -> None:
+        self._labels = list(table.columns)
+        self._sizes_mb = table.to_numpy(np.float64)
+        self._lines = _main_lines(used)
+        self._names = used.drop_duplicates("term").set_index("term")
+
+    def terms(self, weights: Floats) -> tuple[MemoryTerm, ...]:
+        """The terms of a sum over batch sizes, the largest first."""
+        values = weights @ self._sizes_mb
+        errors = ERROR * np.hypot.reduce(weights[:, None] * self._sizes_mb, axis=0)
+        terms = []
+        for label, value, error in zip(self._labels, values, errors, strict=True):
+            row = self._names.loc[label]
+            amount = normal_estimate(float(value), float(error))
+            terms.append(MemoryTerm(row.layer, row.named, label, self._lines.get(label), amount))
+        return tuple(sorted(terms, key=lambda term: -abs(term.value.value)))
 
 
 def _with_terms(rows: pd.DataFrame, recording: Recording, by_instance: bool) -> pd.DataFrame:
@@ -200,42 +207,42 @@ def _with_terms(rows: pd.DataFrame, recording: Recording, by_instance: bool) -> 
     classes = recording.meta.get("layer_classes") or {}
     names: dict[str, str] = {}
     if not by_instance:
-        operators = recording.arrow(
-            "operators", ["batch", "layer", "phase", "op", "arguments", "calls"]
-        )
-        by_layer = (
-            rows.dropna(subset="layer").groupby(["batch", "layer"])["bytes"].sum().unstack("layer")
-        )
-        steps = {
-            batch: of_batch.astype(float).fillna(0.0)
-            for batch, of_batch in by_layer.groupby("batch")
-        }
-        groups = find_repeated_layers(
-            rows[["layer", "batch", "phase"]].assign(name="", calls=0), operators, classes, steps
-        )
+        groups = _find_repeated(rows, recording, classes)
         names, classes = group_of(groups), classes_with(classes, groups)
-    layers = [None if pd.isna(layer) else names.get(layer, layer) for layer in rows["layer"]]
-    named = [
-        f"{phase} {kind}" if kind == WORKSPACE and pd.notna(phase) else kind
-        for kind, phase in zip(rows["kind"], rows["phase"], strict=True)
-    ]
     # Outside layers the operator says where, or the line; what is older than the step has neither.
     lines = rows["file"] + ":" + rows["line"].astype("Int64").astype(str)
-    places = (
-        rows["op"]
-        .fillna(lines)
-        .mask(rows["kind"].isin(LASTING) | rows["op"].isna() & rows["file"].isna())
+    has_no_place = rows["kind"].isin(LASTING) | rows["op"].isna() & rows["file"].isna()
+    places = rows["op"].fillna(lines).mask(has_no_place)
+    layers, kinds, labels = [], [], []
+    for layer, phase, kind, place in zip(
+        rows["layer"], rows["phase"], rows["kind"], places, strict=True
+    ):
+        if kind == WORKSPACE and pd.notna(phase):
+            kind = f"{phase} {kind}"
+        layer = None if pd.isna(layer) else names.get(layer, layer)
+        if layer:
+            labels.append(work_label(layer, kind, classes.get(layer)))
+        else:
+            labels.append(kind if pd.isna(place) else f"{place} {kind}")
+        layers.append(layer)
+        kinds.append(kind)
+    layer_column = pd.Series(layers, rows.index, dtype=object)
+    return rows.assign(layer=layer_column, named=kinds, term=labels)
+
+
+def _find_repeated(
+    rows: pd.DataFrame, recording: Recording, classes: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """The groups of layers that do the same work with the same memory."""
+    operators = recording.arrow(
+        "operators", ["batch", "layer", "phase", "op", "arguments", "calls"]
     )
-    labels = [
-        work_label(layer, kind, classes.get(layer))
-        if layer
-        else kind
-        if pd.isna(place)
-        else f"{place} {kind}"
-        for layer, place, kind in zip(layers, places, named, strict=True)
-    ]
-    layer = pd.Series(layers, rows.index, dtype=object)
-    return rows.assign(layer=layer, named=named, term=labels)
+    sums = rows.dropna(subset="layer").groupby(["batch", "layer"])["bytes"].sum()
+    steps = {}
+    for batch, of_batch in sums.unstack("layer").groupby("batch"):
+        steps[batch] = of_batch.astype(float).fillna(0.0)
+    kernels = rows[["layer", "batch", "phase"]].assign(name="", calls=0)
+    return find_repeated_layers(kernels, operators, classes, steps)
 
 
 def _main_lines(rows: pd.DataFrame) -> dict[str, str]:
@@ -246,15 +253,15 @@ def _main_lines(rows: pd.DataFrame) -> dict[str, str]:
 
 def _peak(point: Point, rows: pd.DataFrame, terms: tuple[MemoryTerm, ...]) -> Peak:
     sums = (rows.groupby("kind")["bytes"].sum() / 1e6).to_dict()
+    kinds = {}
+    for kind in KINDS:
+        if kind in sums and kind not in (UNUSED, CACHED):
+            kinds[kind] = float(sums[kind])
     made = rows.loc[rows["makes_peak"].astype(bool), "term"]
     return Peak(
         batch=known_batch(point.condition),
         memory_mb=point.time_ms,
-        kinds={
-            kind: float(sums[kind])
-            for kind in KINDS
-            if kind in sums and kind not in (UNUSED, CACHED)
-        },
+        kinds=kinds,
         made_by=None if made.empty else made.iloc[0],
         unused_mb=float(sums.get(UNUSED, 0.0)),
         cached_mb=sums.get(CACHED),
@@ -265,20 +272,19 @@ def _peak(point: Point, rows: pd.DataFrame, terms: tuple[MemoryTerm, ...]) -> Pe
 def _largest_batch(
     rows: pd.DataFrame, sizes: dict[int, float], recording: Recording, limit_bytes: int | None
 ) -> LargestBatch | None:
+    meta = recording.meta
     last = rows[rows["batch"] == max(sizes)]
-    available = last["available_bytes"].dropna()
-    limits = [limit_bytes, recording.meta.get("memory_limit_bytes"), *available[:1]]
-    limits.append((recording.meta.get("device") or {}).get("memory_bytes"))
+    limits = [limit_bytes, meta.get("memory_limit_bytes"), *last["available_bytes"].dropna()[:1]]
+    limits.append((meta.get("device") or {}).get("memory_bytes"))
     limit = next(filter(None, limits), None)
-    cached = last.loc[last["kind"] == CACHED, "bytes"].sum() / 1e6
-    failed = sorted(
-        {
-            cell["batch"]
-            for cell in recording.meta.get("unmeasured", ())
-            if cell["why"] == _OUT_OF_MEMORY
-        }
-    )
-    return None if limit is None else largest_batch(sizes, limit / 1e6, cached, failed)
+    if limit is None:
+        return None
+    failed = set()
+    for cell in meta.get("unmeasured", ()):
+        if cell["why"] == _OUT_OF_MEMORY:
+            failed.add(cell["batch"])
+    cached_mb = last.loc[last["kind"] == CACHED, "bytes"].sum() / 1e6
+    return largest_batch(sizes, limit / 1e6, cached_mb, sorted(failed))
 
 
 def largest_batch(
@@ -295,20 +301,18 @@ def largest_batch(
     if len(batches) < 2 or sizes[batches[-1]] <= sizes[batches[-2]]:
         return None
     predict, error = _predictor(sizes)
-    last = batches[-1]
+    last, sizes_mb = batches[-1], [sizes[batch] for batch in batches]
     margin = max(_LEAST_MARGIN, _ERRORS * abs(error or 0.0))
 
     def most(growth: float, cached: float = 0.0) -> int:
+        share_cached = cached / sizes[last]
+
         def fits(batch: int) -> bool:
-            doublings = max(log2(batch / last), 0.0)
-            size = (
-                predict(batch)
-                if batch > last
-                else float(np.interp(batch, batches, [sizes[b] for b in batches]))
-            )
-            return bool(
-                size * growth**doublings * (1 + cached / sizes[last]) <= limit_mb * _ROUNDED
-            )
+            if batch > last:
+                size = predict(batch) * growth ** log2(batch / last)
+            else:
+                size = float(np.interp(batch, batches, sizes_mb))
+            return bool(size * (1 + share_cached) <= limit_mb * _ROUNDED)
 
         low, high = 0, 1
         while fits(high) and high < _FAR:
@@ -319,13 +323,13 @@ def largest_batch(
         return low
 
     return LargestBatch(
-        limit_mb,
-        most(1.0),
-        most(1 + margin, cached_mb),
-        most(1 / (1 + margin)),
-        margin,
-        error,
-        tuple(failed),
+        limit_mb=limit_mb,
+        batch=most(1.0),
+        low=most(1 + margin, cached_mb),
+        high=most(1 / (1 + margin)),
+        margin=margin,
+        checked=error,
+        failed=tuple(failed),
     )
 
 
@@ -336,26 +340,22 @@ def _predictor(sizes: dict[int, float]) -> tuple[Callable[[float], float], float
     A straight line through the two largest sizes. Where that does not predict the largest one, a
     parabola through three, unless that predicts it worse.
     """
-    batches, values = sorted(sizes), [sizes[batch] for batch in sorted(sizes)]
-    errors = {
-        points: _through(batches[:-1], values[:-1], points)(batches[-1]) / values[-1] - 1
-        for points in (2, 3)
-        if len(batches) > points
-    }
+    batches = sorted(sizes)
+    values = [sizes[batch] for batch in batches]
+    errors: dict[int, float] = {}
+    for points in (2, 3):
+        if len(batches) > points:
+            predicted = _through(batches[:-1], values[:-1], points)(batches[-1])
+            errors[points] = predicted / values[-1] - 1
     straight = errors.get(2)
-    if (
-        straight is None
-        or abs(straight) <= _LEAST_MARGIN
-        or abs(errors.get(3, 0.0)) >= abs(straight)
-    ):
-        return _through(batches, values, 2), straight
+    line = _through(batches, values, 2)
+    if straight is None or abs(straight) <= _LEAST_MARGIN:
+        return line, straight
     # A parabola that bends down would end: then the straight line is on the safe side.
-    convex = (values[-1] - values[-2]) / (batches[-1] - batches[-2]) > (values[-2] - values[-3]) / (
-        batches[-2] - batches[-3]
-    )
-    return _through(batches, values, 3 if convex else 2), errors.get(
-        3, straight
-    ) if convex else straight
+    before, slope = np.diff(values[-3:]) / np.diff(batches[-3:])
+    if slope <= before or abs(errors.get(3, 0.0)) >= abs(straight):
+        return line, straight
+    return _through(batches, values, 3), errors.get(3, straight)
 
 
 def _through(

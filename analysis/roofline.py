@@ -2,9 +2,9 @@
 under each roof.
 
 Bytes are measured at a memory level (DRAM, L2, L1) if the recording has them, else compulsory (each
-operand moved once, a lower bound, compared with the DRAM roof). FLOPs are measured, else those of
-the direct algorithm. The compute roof of a kernel is that of the precision in its name, else that
-of the recording.
+operand moved once, a lower bound, compared with the DRAM roof). FLOPs are measured, else counted
+for the direct algorithm. The compute roof of a kernel has the precision in its name, else the
+precision of the recording.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ..profiling.measure.scaling_plan import ScalingPoint
-from .decompose.curve import cost_curve
+from .decompose.curve import Curve, cost_curve
 from .decompose.functionals import Functional
 from .decompose.statistics import Estimate, Floats, estimate
 from .decompose.terms import (
@@ -26,6 +26,7 @@ from .decompose.terms import (
     SLOW_STEPS,
     Key,
     Share,
+    Terms,
     estimate_terms,
     test_family,
     work_label,
@@ -67,9 +68,11 @@ class LossShare:
 
 
 def _loss_shares(shares: Iterable[Share]) -> tuple[LossShare, ...]:
-    return tuple(
-        LossShare(_NAMES[s.key.kind], s.key.layer, s.key.phase, s.value, s.real) for s in shares
-    )
+    lost = []
+    for share in shares:
+        key = share.key
+        lost.append(LossShare(_NAMES[key.kind], key.layer, key.phase, share.value, share.real))
+    return tuple(lost)
 
 
 @dataclass(frozen=True)
@@ -157,11 +160,12 @@ class _Run:
         self._tables: dict[ScalingPoint, PointTables] = {}
         self._parts: dict[ScalingPoint, pd.DataFrame] = {}
         self._unmatched: dict[ScalingPoint, int] = {}
+        self._curve: Curve | None = None
+        self._terms: Terms | None = None
         steps, parts = [], []
         for tables in measured:
-            timed, profiled = (
-                find_common_steps(tables.ranks, profiled=which) for which in (False, True)
-            )
+            timed = find_common_steps(tables.ranks, profiled=False)
+            profiled = find_common_steps(tables.ranks, profiled=True)
             if timed.empty:
                 continue
             point = tables.point
@@ -170,14 +174,12 @@ class _Run:
             # `rank_parts` numbers the profiled steps that the ranks share.
             steps += [_mean_steps(timed, point), _mean_steps(profiled, point).assign(profiled=True)]
             mean_ms = self._parts[point]["exclusive_ms"] / len(tables.ranks)
-            parts.append(self._parts[point].assign(point=point, exclusive_ms=mean_ms))
-        self._curve = cost_curve(pd.concat(steps), statistic, by="point") if steps else None
-        split = [part for part in parts if len(part)]
-        self._terms = (
-            estimate_terms(pd.concat(split), pd.concat(steps), "point", statistic)
-            if split
-            else None
-        )
+            if len(mean_ms):
+                parts.append(self._parts[point].assign(point=point, exclusive_ms=mean_ms))
+        if steps:
+            self._curve = cost_curve(pd.concat(steps), statistic, by="point")
+        if parts:
+            self._terms = estimate_terms(pd.concat(parts), pd.concat(steps), "point", statistic)
 
     def series(self, points: Sequence[ScalingPoint], strong: bool) -> tuple[ScaledPoint, ...]:
         present = [point for point in points if point in self._tables]
@@ -186,62 +188,65 @@ class _Run:
         return tuple(self._scale(point, points[0], strong) for point in present)
 
     def _scale(self, point: ScalingPoint, alone: ScalingPoint, strong: bool) -> ScaledPoint:
-        assert self._curve is not None
-        here, base = (self._curve.conditions.index(condition) for condition in (point, alone))
-        tables, of_curve = self._tables[point], self._curve.joint[here]
-        time, times = of_curve.time_ms, self._curve.replicates_ms
-        samples = point.total_batch * 1e3
-        faster = (
-            (1 if strong else point.devices) * self._curve.joint[base].time_ms.value / time.value
-        )
-        drawn = (1 if strong else point.devices) * times[:, base] / times[:, here]
-        rounds = self._curve.rounds
+        curve = self._curve
+        assert curve is not None
+        here, base = curve.conditions.index(point), curve.conditions.index(alone)
+        tables, joint = self._tables[point], curve.joint[here]
+        time, times, rounds = joint.time_ms, curve.replicates_ms, curve.rounds
+        samples, each = point.total_batch * 1e3, point.devices
+        rate = _ratio(samples / time.value, samples / times[:, here], rounds)
+        speedup = efficiency = _exactly(1.0)
+        if point != alone:
+            more = 1 if strong else each
+            faster = more * curve.joint[base].time_ms.value / time.value
+            drawn = more * times[:, base] / times[:, here]
+            speedup = _ratio(faster, drawn, rounds)
+            efficiency = _ratio(faster / each, drawn / each, rounds)
         nodes = {rank.node for rank in tables.ranks}
-        kept = [int((~rank.steps["profiled"].astype(bool)).sum()) for rank in tables.ranks]
-        only, each = point == alone, point.devices
+        timed = [int((~rank.steps["profiled"].astype(bool)).sum()) for rank in tables.ranks]
         return ScaledPoint(
             devices=each,
             batch_per_device=point.batch,
             nodes=None if None in nodes else len(nodes),
             step_ms=time,
-            samples_per_s=_ratio(samples / time.value, samples / times[:, here], rounds),
-            speedup=_exactly(1.0) if only else _ratio(faster, drawn, rounds),
-            efficiency=_exactly(1.0) if only else _ratio(faster / each, drawn / each, rounds),
-            n=of_curve.n,
-            rounds=of_curve.rounds,
-            spread=of_curve.spread,
+            samples_per_s=rate,
+            speedup=speedup,
+            efficiency=efficiency,
+            n=joint.n,
+            rounds=joint.rounds,
+            spread=joint.spread,
             discarded_steps=tables.discarded,
-            incomplete_steps=max(kept) - of_curve.n,
+            incomplete_steps=max(timed) - joint.n,
             unmatched_steps=self._unmatched[point],
-            loss=None if only else self._loss(point, alone, strong),
+            loss=None if point == alone else self._loss(point, alone, strong),
         )
 
     def _loss(self, point: ScalingPoint, base: ScalingPoint, strong: bool) -> EfficiencyLoss | None:
+        curve, terms = self._curve, self._terms
         alone = ScalingPoint(1, point.batch)
-        if self._curve is None or self._terms is None:
+        if curve is None or terms is None:
             return None
-        if not {point, alone, base} <= set(self._terms.conditions):
+        if not {point, alone, base} <= set(terms.conditions):
             return None
         others = _functional({point: 1.0, alone: -1.0})
         lost = _functional({point: 1.0, base: -1.0 / point.devices}) if strong else others
-        by_kind = self._terms.group_by(lambda key: Key(None, None, key.kind))
+        by_kind = terms.group_by(lambda key: Key(None, None, key.kind))
         shares = by_kind.decompose(others)
         if strong:
-            smaller = self._terms.sum(_functional({alone: 1.0, base: -1.0 / point.devices}))
+            smaller = terms.sum(_functional({alone: 1.0, base: -1.0 / point.devices}))
             shares.append(Share(Key(None, None, SMALLER_BATCH), smaller))
-        shares += [
-            share
-            for share in by_kind.decompose(lost, self._curve)
-            if share.key.kind in (OVERHEAD, SLOW_STEPS)
-        ]
-        kernels = [share for share in self._terms.decompose(others) if share.key.kind == KERNELS]
+        for share in by_kind.decompose(lost, curve):
+            if share.key.kind in (OVERHEAD, SLOW_STEPS):
+                shares.append(share)
+        kernels = [share for share in terms.decompose(others) if share.key.kind == KERNELS]
+        order = list(_NAMES)
+        by_order = sorted(test_family(shares), key=lambda share: order.index(share.key.kind))
+        largest = sorted(test_family(kernels), key=lambda share: -abs(share.value.value))
         return EfficiencyLoss(
-            self._curve.evaluate(lost),
-            _loss_shares(
-                sorted(test_family(shares), key=lambda share: list(_NAMES).index(share.key.kind))
-            ),
-            _loss_shares(sorted(test_family(kernels), key=lambda share: -abs(share.value.value))),
-            _lateness(self._parts[point], self._tables[point].ranks),
+            ms=curve.evaluate(lost),
+            shares=_loss_shares(by_order),
+            kernels=_loss_shares(largest),
+            late=_lateness(self._parts[point], self._tables[point].ranks),
         )
 
 
@@ -250,9 +255,7 @@ def _functional(coefficients: dict[ScalingPoint, float]) -> Functional:
 
 
 def _ratio(value: float, replicates: Floats, rounds: int) -> Estimate:
-    """A ratio with an interval of its logarithm, which stays above 0; `p` is that of a
-    ratio of 1.
-    """
+    """A ratio with an interval of its logarithm, which stays above 0; `p` tests a ratio of 1."""
     smallest = np.finfo(float).tiny
     log = estimate(float(np.log(value)), np.log(np.maximum(replicates, smallest)), rounds, 1.0)
     with np.errstate(over="ignore"):  # one round gives no interval: from 0 to infinity
@@ -270,15 +273,11 @@ def _mean_steps(shared: pd.DataFrame, point: ScalingPoint) -> pd.DataFrame:
 
 
 def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:
-    own_kinds = ~parts["kind"].isin([COMMUNICATION, WAITING])
-    own_ms = (
-        parts.assign(own_ms=parts["exclusive_ms"].where(own_kinds, 0.0))
-        .groupby(["rank", "step"])["own_ms"]
-        .sum()
-    )
-    excess = over_others(
-        own_ms.unstack("step").loc[[rank.rank for rank in ranks]].to_numpy(np.float64)
-    )
+    is_own = ~parts["kind"].isin([COMMUNICATION, WAITING])
+    timed = parts.assign(own_ms=parts["exclusive_ms"].where(is_own, 0.0))
+    own_ms = timed.groupby(["rank", "step"])["own_ms"].sum().unstack("step")
+    in_order = own_ms.loc[[rank.rank for rank in ranks]]
+    excess = over_others(in_order.to_numpy(np.float64))
     position = int(np.argmax(excess.mean(axis=1)))
     latest = ranks[position]
     steps = parts.groupby(["rank", "step"], as_index=False).agg(
@@ -290,11 +289,14 @@ def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:
     functional = Functional("difference", latest.rank, None, tuple(less.items()))
     waits_more = terms.sum(functional, lambda key: key.kind == WAITING)
     shares = [share for share in terms.decompose(functional) if share.key.kind != WAITING]
+    longest = sorted(test_family(shares), key=lambda share: -share.value.value)
     return Lateness(
-        latest.rank,
-        latest.node,
-        replace(waits_more, value=-waits_more.value, low=-waits_more.high, high=-waits_more.low),
-        int((excess.argmax(axis=0) == position).sum()),
-        excess.shape[1],
-        _loss_shares(sorted(test_family(shares), key=lambda share: -share.value.value)),
+        rank=latest.rank,
+        node=latest.node,
+        waits_less_ms=replace(
+            waits_more, value=-waits_more.value, low=-waits_more.high, high=-waits_more.low
+        ),
+        latest_in=int((excess.argmax(axis=0) == position).sum()),
+        profiled_steps=excess.shape[1],
+        shares=_loss_shares(longest),
     )

@@ -71,8 +71,8 @@ def find_edges(
     Below and behind that size one edge is looked for: at captured sizes first, which are few and
     each begin another graph, then at all.
 
-    Second is what a step beyond the largest captured size takes more, edge or not; None if the log
-    does not tell.
+    Second is the time that a step beyond the largest captured size takes more, edge or not; None if
+    the log does not tell.
 
     Args:
         steps: decode steps of the log.
@@ -158,7 +158,8 @@ def _time_at(curve: tuple[Ints, Floats], at: int) -> float:
 def measure_edge(
     steps: DecodeSteps, curve: tuple[Ints, Floats], at: int, before: int
 ) -> Estimate | None:
-    """What a step behind a size takes more, ms; None where the log has too few changes across it.
+    """The further time of a step behind a size, ms; None where the log has too few changes across
+    it.
 
     Args:
         steps: decode steps of the log.
@@ -192,7 +193,7 @@ def _difference(level: Floats, sizes: Ints, at: int) -> Estimate | None:
 def _slope(
     steps: DecodeSteps, curve: tuple[Ints, Floats], small: Ints, large: Ints
 ) -> tuple[float, float]:
-    """What a request adds to a step near an edge, ms, and its standard error.
+    """The time that a request adds to a step near an edge, ms, and its standard error.
 
     With too few sizes before the edge it lies between nothing and what proportional cost adds.
     """

@@ -97,7 +97,7 @@ class LogCurve:
 
 
 def is_server_log(recording: Recording) -> bool:
-    """Whether a recording is that of a server's log."""
+    """Whether a recording holds a server's log."""
     return recording.meta.get("recording_type") == "server log"
 
 
@@ -108,7 +108,7 @@ def refuse_log(recording: Recording, path: object, what: str) -> None:
     Args:
         recording: any recording.
         path: the recording or log that the user named.
-        what: what a command would show, a noun, e.g. "breakdown".
+        what: the view that a command would show, a noun, e.g. "breakdown".
     """
     if is_server_log(recording):
         raise CurvescopeError(
@@ -123,7 +123,7 @@ def graph_limit(server: Mapping[str, Any]) -> int | None:
     unknown.
 
     vLLM captures full graphs of decode steps up to `max_num_seqs` only: a captured size beyond it
-    is that of a piecewise graph (vllm/v1/cudagraph_dispatcher.py).
+    belongs to a piecewise graph (vllm/v1/cudagraph_dispatcher.py).
     """
     if server.get("changed"):
         return None
@@ -289,7 +289,7 @@ def _noise(curve: Curve) -> float | None:
 
 
 def _batching(curve: Curve) -> Batching:
-    """The tokens per second of the largest size over those of the smallest, with a logarithmic
+    """The tokens per second of the largest size over the smallest's, with a logarithmic
     interval.
     """
     small, large = curve.points[0], curve.points[-1]
@@ -302,7 +302,7 @@ def _batching(curve: Curve) -> Batching:
 
 
 def _with_all_steps(curve: Curve, sizes: Ints, times_ns: Floats) -> Curve:
-    """The curve with the number and spread of all steps, not those of the blocks."""
+    """The curve with the number and spread of all steps, not of the blocks."""
     points = []
     for point in curve.points:
         of_size = times_ns[sizes == point.condition] / 1e6
@@ -414,7 +414,7 @@ def _is_padded(points: Floats, captured: Ints) -> bool:
     """Whether times follow the captured sizes more than the running requests: among the sizes that
     run one captured size they rise by less than half as much as over all.
 
-    The work of attention and of sampling is that of the running ones, and may be most of a step.
+    Attention and sampling work for the running ones, and may be most of a step.
 
     Args:
         points: sizes and times, ms, shape (sizes, 2).

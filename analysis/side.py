@@ -1,4 +1,4 @@
-"""One recording of a comparison, prepared so that its times can be set beside those of others."""
+"""One recording of a comparison, prepared so that its times can be set beside others."""
 
 from __future__ import annotations
 

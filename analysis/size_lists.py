@@ -2,7 +2,7 @@
 
 A step of some size runs at the smallest size of the list that holds it, and takes the time of that
 one. For a histogram of steps and a list of so many sizes, the cheapest list is found exactly
-(dynamic programming over the sizes). Times between measured sizes are those of the fitted shape.
+(dynamic programming over the sizes). Times between measured sizes come from the fitted shape.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SizeCosts:
         return np.where(place < len(listed), listed[inside], above).astype(np.int64)
 
     def saving(self, sizes: Sequence[int], present: Sequence[int]) -> Estimate:
-        """What a list saves against the present one, as a share of the time of the present one,
+        """The saving of a list against the present one, as a share of the time of the present one,
         with the error of the fitted times.
         """
         weights = np.zeros(self.largest)
@@ -68,7 +68,7 @@ class SizeCosts:
         return Estimate(value, value - half, value + half, p)
 
     def ratio(self, size: int, other: int) -> Estimate:
-        """The time of a size over that of another one; p of equal times."""
+        """The time of a size over the time of another; p of equal times."""
         weights = np.zeros(self.largest)
         value = float(self.times_ms[size - 1] / self.times_ms[other - 1])
         weights[size - 1] += 1 / self.times_ms[other - 1]

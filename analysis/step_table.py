@@ -5,9 +5,10 @@ size.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -16,8 +17,8 @@ from ..profiling.hardware.limits import hardware_of
 from ..profiling.recording.axis import BATCH, axis_of
 from ..profiling.recording.store import Recording
 from .decompose.breakdown import break_down_recording
-from .decompose.curve import cost_curve
-from .decompose.mfu import step_mfu
+from .decompose.curve import Point, cost_curve
+from .decompose.mfu import Mfu, step_mfu
 from .ran_by import framework_of
 
 _PUBLISHED = Path(__file__).parent / "published" / "network_steps.csv"
@@ -55,11 +56,8 @@ class Cell:
     @property
     def configuration(self) -> str:
         """Mode, precision and values of other axes as text."""
-        return " ".join(
-            filter(
-                None, (self.mode, self.precision, "compiled" if self.compiled else None, self.fixed)
-            )
-        )
+        compiled = "compiled" if self.compiled else None
+        return " ".join(filter(None, (self.mode, self.precision, compiled, self.fixed)))
 
     @property
     def device_and_origin(self) -> str:
@@ -79,93 +77,101 @@ class TableDocument:
 def cells_of(recording: Recording) -> list[Cell]:
     """Step times for every batch size of a sweep in increasing order, including missing ones."""
     meta, steps = recording.meta, recording.frame("steps")
-    imported = "imported_from" in meta
-    precision, compiled = (
-        meta.get("precision", None if imported else "fp32"),
-        bool(meta.get("compiled", False)),
-    )
-    framework = framework_of(recording)
-    device = str((meta.get("device") or {}).get("name"))
-    network, mode = str(meta.get("network") or recording.path.name), str(meta.get("mode") or "")
-    origin = "modelled" if meta.get("recorder") == "model" else "measured"
-    protocol = (meta.get("protocol") or {}).get("name")
-    fixed = " ".join(f"{name}={value}" for name, value in (meta.get("fixed") or {}).items()) or None
-
-    def cell(batch: int, empty: str | None = None) -> Cell:
-        shared = (origin, network, mode, precision, compiled, framework, device, protocol)
-        return Cell(
-            *shared,
-            batch,
-            empty=empty,
-            axis=axis_of(meta).name,
-            fixed=fixed,
-            source=str(recording.path),
-        )
-
-    cells, hardware = [], hardware_of(meta)
-    measured = steps[~steps["profiled"].astype(bool)]
-    profiled = set(steps.loc[steps["profiled"].astype(bool), "batch"].dropna())
+    make = _cell_maker(recording)
+    cells = []
+    is_profiled = steps["profiled"].astype(bool)
+    measured = steps[~is_profiled]
+    profiled = set(steps.loc[is_profiled, "batch"].dropna())
+    hardware = hardware_of(meta)
+    has_roof = hardware.roof("compute") is not None
     for point in cost_curve(steps, recording.statistic).points if len(measured) else ():
-        peak = measured[measured["batch"] == point.condition]["peak_memory_bytes"].max()
-        time = point.time_ms
-        has_interval = time.low > float("-inf")
         mfu = None
-        if point.condition in profiled and hardware.roof("compute") is not None:
-            mfu = step_mfu(
-                recording, break_down_recording(recording, "phase", point.condition), hardware
-            )
-        cells.append(
-            replace(
-                cell(point.condition),
-                time_ms=time.value,
-                low_ms=time.low if has_interval else None,
-                high_ms=time.high if has_interval else None,
-                spread=point.spread,
-                n=point.n,
-                samples_per_s=None
-                if meta.get("same_shapes")
-                else point.condition / time.value * 1e3,
-                peak_memory_bytes=None if pd.isna(peak) else int(peak),
-                mfu=None if mfu is None else mfu.share,
-                mfu_peak=None
-                if mfu is None
-                else f"{mfu.peak_flops_per_s / 1e12:.4g} TFLOP/s, {mfu.peak_source}",
-            )
-        )
-    done = {c.batch for c in cells}
-    cells += [
-        cell(e["batch"], e["why"]) for e in meta.get("unmeasured", ()) if e["batch"] not in done
-    ]
-    missing = set(meta.get("batches") or ()) - {c.batch for c in cells}
-    profiled = set(steps["batch"].dropna())
-    cells += [
-        cell(batch, "only profiled" if batch in profiled else "not measured yet")
-        for batch in missing
-    ]
-    return sorted(cells, key=lambda c: c.batch)
+        if has_roof and point.condition in profiled:
+            breakdown = break_down_recording(recording, "phase", point.condition)
+            mfu = step_mfu(recording, breakdown, hardware)
+        peak = measured[measured["batch"] == point.condition]["peak_memory_bytes"].max()
+        cell = _with_time(make(point.condition), point, mfu)
+        if not pd.isna(peak):
+            cell = replace(cell, peak_memory_bytes=int(peak))
+        if meta.get("same_shapes"):
+            cell = replace(cell, samples_per_s=None)
+        cells.append(cell)
+    done = {cell.batch for cell in cells}
+    for failed in meta.get("unmeasured", ()):
+        if failed["batch"] not in done:
+            cells.append(make(failed["batch"], failed["why"]))
+    recorded = set(steps["batch"].dropna())
+    for batch in set(meta.get("batches") or ()) - {cell.batch for cell in cells}:
+        cells.append(make(batch, "only profiled" if batch in recorded else "not measured yet"))
+    return sorted(cells, key=lambda cell: cell.batch)
 
 
-def read_published_cells(networks: Sequence[str]) -> list[Cell]:
+def _cell_maker(recording: Recording) -> Callable[..., Cell]:
+    """A function that makes the cell of a batch size, with the reason for a missing time."""
+    meta = recording.meta
+    is_imported = "imported_from" in meta
+    fixed = [f"{name}={value}" for name, value in (meta.get("fixed") or {}).items()]
+    shared: dict[str, Any] = {
+        "origin": "modelled" if meta.get("recorder") == "model" else "measured",
+        "network": str(meta.get("network") or recording.path.name),
+        "mode": str(meta.get("mode") or ""),
+        "precision": meta.get("precision", None if is_imported else "fp32"),
+        "compiled": bool(meta.get("compiled", False)),
+        "framework": framework_of(recording),
+        "device": str((meta.get("device") or {}).get("name")),
+        "protocol": (meta.get("protocol") or {}).get("name"),
+        "axis": axis_of(meta).name,
+        "fixed": " ".join(fixed) or None,
+        "source": str(recording.path),
+    }
+    return lambda batch, empty=None: Cell(batch=batch, empty=empty, **shared)
+
+
+def _with_time(cell: Cell, point: Point, mfu: Mfu | None) -> Cell:
+    """A cell with its time and its rates."""
+    time = point.time_ms
+    has_interval = time.low > float("-inf")
+    cell = replace(
+        cell,
+        time_ms=time.value,
+        low_ms=time.low if has_interval else None,
+        high_ms=time.high if has_interval else None,
+        spread=point.spread,
+        n=point.n,
+        samples_per_s=point.condition / time.value * 1e3,
+    )
+    if mfu is None:
+        return cell
+    peak = f"{mfu.peak_flops_per_s / 1e12:.4g} TFLOP/s, {mfu.peak_source}"
+    return replace(cell, mfu=mfu.share, mfu_peak=peak)
+
+
+def read_make_published_cells(networks: Sequence[str]) -> list[Cell]:
     """Published step times of these networks, from `analysis/published`."""
+    cells = []
     with _PUBLISHED.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["network"] in networks]
-    return [
-        Cell(
-            origin="published",
-            network=row["network"],
-            mode=row["mode"],
-            precision=row["precision"] or None,
-            compiled=None,
-            framework=row["framework"],
-            device=row["device"],
-            protocol=None,
-            batch=int(row["batch"]),
-            time_ms=float(row["time_ms"]),
-            samples_per_s=int(row["batch"]) / float(row["time_ms"]) * 1e3,
-            source=row["source"],
-        )
-        for row in rows
-    ]
+        for row in csv.DictReader(file):
+            if row["network"] in networks:
+                cells.append(_make_published_cell(row))
+    return cells
+
+
+def _make_published_cell(row: Mapping[str, str]) -> Cell:
+    batch, time_ms = int(row["batch"]), float(row["time_ms"])
+    return Cell(
+        origin="published",
+        network=row["network"],
+        mode=row["mode"],
+        precision=row["precision"] or None,
+        compiled=None,
+        framework=row["framework"],
+        device=row["device"],
+        protocol=None,
+        batch=batch,
+        time_ms=time_ms,
+        samples_per_s=batch / time_ms * 1e3,
+        source=row["source"],
+    )
 
 
 @dataclass(frozen=True)
@@ -191,10 +197,10 @@ def by_batch(cells: Sequence[Cell]) -> Grid:
 def by_device(cells: Sequence[Cell], batch: int) -> Grid:
     """At one batch size: a row per network, step and framework; a column per device."""
     return _grid(
-        [c for c in cells if c.batch == batch],
+        [cell for cell in cells if cell.batch == batch],
         ("network", "step", "framework"),
-        lambda c: (c.network, c.configuration, c.framework),
-        lambda c: c.device_and_origin,
+        lambda cell: (cell.network, cell.configuration, cell.framework),
+        lambda cell: cell.device_and_origin,
     )
 
 
@@ -202,14 +208,13 @@ def common_batch(cells: Sequence[Cell]) -> int | None:
     """The batch size for which most rows have a time (the largest of several), of those measured
     here, if any are.
     """
-    timed = [c for c in cells if c.time_ms is not None]
-    measured = {c.batch for c in timed if c.origin == "measured"}
+    timed = [cell for cell in cells if cell.time_ms is not None]
+    measured = {cell.batch for cell in timed if cell.origin == "measured"}
     rows: dict[int, set[tuple[str, ...]]] = {}
     for cell in timed:
         if not measured or cell.batch in measured:
-            rows.setdefault(cell.batch, set()).add(
-                (cell.network, cell.configuration, cell.framework, cell.device)
-            )
+            row = (cell.network, cell.configuration, cell.framework, cell.device)
+            rows.setdefault(cell.batch, set()).add(row)
     return max(rows, key=lambda batch: (len(rows[batch]), batch), default=None)
 
 
@@ -219,18 +224,15 @@ def _grid(
     row_of: Callable[[Cell], tuple[str, ...]],
     column_of: Callable[[Cell], str],
 ) -> Grid:
-    columns = tuple(dict.fromkeys(column_of(c) for c in cells))
+    columns = list(dict.fromkeys(map(column_of, cells)))
     if all(column.isdigit() for column in columns):
-        columns = tuple(sorted(columns, key=int))
-    rows: dict[tuple[str, ...], dict[str, Cell]] = {}
+        columns.sort(key=int)
+    by_row: dict[tuple[str, ...], dict[str, Cell]] = {}
     for cell in cells:
         # the later recording replaces the earlier
-        rows.setdefault(row_of(cell), {})[column_of(cell)] = cell
-    return Grid(
-        keys,
-        columns,
-        tuple((row, tuple(of_row.get(c) for c in columns)) for row, of_row in rows.items()),
-    )
+        by_row.setdefault(row_of(cell), {})[column_of(cell)] = cell
+    rows = [(row, tuple(map(of_row.get, columns))) for row, of_row in by_row.items()]
+    return Grid(keys, tuple(columns), tuple(rows))
 
 
 def to_csv(cells: Sequence[Cell]) -> str:

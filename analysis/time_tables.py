@@ -1,6 +1,6 @@
 """Tests the curves of a table of times, each alone, and names their shapes.
 
-The error of a time is that of its repeats or its published spread, else the stated one; else, from
+The error of a time comes from its repeats or its published spread, else the stated one; else, from
 five sizes on, what `curve_pieces` finds for it beside the jumps. Fewer sizes show none, so it is
 assumed, and what follows only may be. All tests of all curves are one family (Holm).
 """

@@ -99,7 +99,7 @@ def write_inputs(out: Path) -> None:
     )
     for cause in CAUSES:
         planted.write_planted(out / "planted" / cause.replace(" ", "_"), cause)
-    tests("tests.analysis.test_energy").write(
+    tests("tests.analysis.planted_energy").write_energy(
         out / "planted" / "energy", lambda batch: 300 if batch == 16 else 200
     )
     tests("tests.curvescope.tested_recording").write_tested(out / "planted" / "tested")

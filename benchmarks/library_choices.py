@@ -46,7 +46,16 @@ class Choice:
     neighbour: int
 
 
-CHOICES: tuple[Choice, ...] = ()
+_PADDED = (1, 1)
+CHOICES = (
+    Choice("AlexNet", "fc7 forward", Gemm(4096, 2, 4096, "TN"), "n", 1),
+    Choice("AlexNet", "fc8 to its data", Gemm(4096, 4, 1000, "NN"), "n", 3),
+    Choice("AlexNet", "fc8 to its weights", Gemm(4096, 1000, 8, "NT"), "k", 9),
+    Choice("BERT", "intermediate forward", Gemm(3072, 9, 768, "TN"), "n", 8),
+    Choice("ResNet-18", "fc to its data", Gemm(512, 9, 1000, "NN"), "n", 8),
+    Choice("ResNet-18", "layer1", Conv(9, 64, 56, 56, 64, 3, 3, padding=_PADDED), "n", 8),
+    Choice("ResNet-18", "layer4", Conv(3, 512, 7, 7, 512, 3, 3, padding=_PADDED), "n", 4),
+)
 
 
 def run_alone(problem: Gemm | Conv) -> Callable[[], object]:

@@ -79,7 +79,7 @@ async def ask_command(command: str, *options: str, paths: Sequence[str]) -> dict
 
 
 async def run_limited(line: Sequence[str], name: str, limit_s: float) -> tuple[int, bytes, bytes]:
-    """Run a command line to its end; returns its exit code and what it printed.
+    """Run a command line to its end; returns its exit code and output.
 
     The process ends where the call is given up. CurvescopeError: it takes too long.
     """

@@ -1,4 +1,4 @@
-"""What an agent may read through the MCP server, and how long an answer is at most.
+"""Limits of the MCP server: the folders that an agent may read, and the length of answers.
 
 It may read below a few roots: the folder that the server is started in, and the folders and URLs
 named at its start.
@@ -32,52 +32,58 @@ class Roots:
     """Folders and URLs below which an agent may read."""
 
     def __init__(self, named: Sequence[str] = ()) -> None:
-        """The working folder, and what is named; CurvescopeError: a named folder does not exist."""
-        self._urls = [root.rstrip("/") for root in named if _URL.search(root)]
-        folders = [Path(root) for root in named if not _URL.search(root)]
-        if missing := [str(folder) for folder in folders if not folder.is_dir()]:
+        """The working folder and named roots; CurvescopeError: a named folder does not exist."""
+        self._urls: list[str] = []
+        self._folders = [Path.cwd().resolve()]
+        missing = []
+        for root in named:
+            if _URL.search(root):
+                self._urls.append(root.rstrip("/"))
+            elif Path(root).is_dir():
+                self._folders.append(Path(root).resolve())
+            else:
+                missing.append(str(Path(root)))
+        if missing:
             raise CurvescopeError(
                 f"{', '.join(missing)} is no folder: name folders, or URLs, that agents may read."
             )
-        self._folders = [folder.resolve() for folder in (Path.cwd(), *folders)]
 
     def check(self, path: str) -> None:
         """Refuse a path, or a URL, that is not below a root, or leads out of it by a link."""
-        if _URL.search(path):
-            inside = any(path == root or path.startswith(f"{root}/") for root in self._urls)
-            if not inside or ".." in path.split("/") or re.search(r"[?#%*\\]|::", path):
-                raise CurvescopeError(f"{shorten_text(path, _NAME)} {self._refusal}")
-            return
         try:
-            resolved = Path(path).resolve()
-            inside = self._holds(resolved) and all(map(self._holds, _links(resolved)))
+            inside = self._holds_url(path) if _URL.search(path) else self._holds_path(path)
         except (OSError, RuntimeError, ValueError) as error:  # e.g. links in a circle
             why = getattr(error, "strerror", None) or shorten_text(str(error), _NAME)
             raise CurvescopeError(f"{shorten_text(path, _NAME)} is no path ({why}).") from error
         if not inside:
-            raise CurvescopeError(f"{shorten_text(path, _NAME)} {self._refusal}")
+            raise CurvescopeError(
+                f"{shorten_text(path, _NAME)} is outside what agents may read: the folder that the "
+                "server was started in, and those named at its start (`curvescope mcp FOLDER …`)."
+            )
+
+    def _holds_url(self, url: str) -> bool:
+        if ".." in url.split("/") or re.search(r"[?#%*\\]|::", url):
+            return False
+        return any(f"{url}/".startswith(f"{root}/") for root in self._urls)
+
+    def _holds_path(self, path: str) -> bool:
+        resolved = Path(path).resolve()
+        return self._holds(resolved) and all(map(self._holds, _links(resolved)))
 
     def _holds(self, path: Path) -> bool:
         return any(path.is_relative_to(folder) for folder in self._folders)
 
-    @property
-    def _refusal(self) -> str:
-        return (
-            "is outside what agents may read: the folder that the server was started in, and those "
-            "named at its start (`curvescope mcp FOLDER …`)."
-        )
-
 
 def _links(folder: Path) -> Iterator[Path]:
-    """Where links lead that would be followed in a folder: in recordings in it, or in folders of
-    it.
-    """
-    recordings = [
-        meta.parent for inside in ("", "*/", "*/*/") for meta in folder.glob(f"{inside}{META_FILE}")
-    ]
-    for place in [folder, *recordings]:
+    """Targets of the links that a reader of a folder follows: in it, and in recordings below."""
+    places = [folder]
+    for inside in ("", "*/", "*/*/"):
+        places += [meta.parent for meta in folder.glob(f"{inside}{META_FILE}")]
+    for place in places:
         yield place.resolve()
-        followed = [*place.glob("*.json"), *(place.glob("**/*") if place in recordings else ())]
+        followed = list(place.glob("*.json"))
+        if place in places[1:]:
+            followed += place.glob("**/*")
         yield from (path.resolve() for path in followed if path.is_symlink())
 
 
@@ -85,7 +91,7 @@ def shorten_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     """An answer with numbers of four digits, short names, and lists that are cut off until it is
     short enough.
 
-    What is left out of a list `x` is counted as `x_left_out`.
+    `x_left_out` counts the entries that a list `x` lacks.
     """
     for entries in _ENTRIES:
         short: dict[str, Any] = _shorten_value(answer, entries)

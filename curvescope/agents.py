@@ -23,6 +23,11 @@ Ask: TypeAlias = Callable[..., Awaitable[dict[str, Any]]]
 
 _REASONS = 5  # of idle time
 _NOTE = 300  # characters of a note
+_OF_A_LOG = ("curve", "server", "prompts", "notes")  # left out, or shortened
+_OF_A_CURVE = ("recording", "headline", "modelled", "complete", "network")
+_OF_AN_ANSWER = ("sentence", "where", "cause", "verdict", "how_sure")
+_OF_A_TABLE = ("run", "recording", "series")
+_OF_A_ROW = ("spread_ms", "flops_time_share", "bytes_time_share", "measured_time_share")  # left out
 _OF_A_PROFILE = ("recording", "headline", "unit", "batch", "time_ms", "steps", "suggested")
 _LISTED = 30  # recordings of a folder
 GET_MCP = "The MCP server needs the package mcp: pip install 'curvescope[mcp]'."
@@ -61,9 +66,8 @@ def make_server(
             async with turns.take():
                 return await (ask or ask_command)(*command, paths=paths)
         except CurvescopeError as error:
-            raise ToolError(
-                shown(str(error))
-            ) from error  # only messages of this type reach the client
+            # only messages of this type reach the client
+            raise ToolError(shown(str(error))) from error
 
     def answer(document: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -74,15 +78,17 @@ def make_server(
     @server.tool()
     async def list_recordings(folder: str = "runs") -> dict[str, Any]:
         """List the recordings in a folder or store, the newest first."""
-        recordings = (await document_of("runs", paths=(folder,)))["recordings"]
-        return answer(_first("recordings", recordings[::-1], _LISTED))
+        document = await document_of("runs", paths=(folder,))
+        newest_first = document["recordings"][::-1]
+        return answer(_first("recordings", newest_first, _LISTED))
 
     @server.tool()
     async def verdict(recording: str) -> dict[str, Any]:
         """Say what the cost curve of a recording (or a profile) shows, why, and what to do, with
         the times by batch.
         """
-        return answer(verdict_of(await document_of("explain", paths=(recording,))))
+        document = await document_of("explain", paths=(recording,))
+        return answer(verdict_of(document))
 
     @server.tool()
     async def breakdown(
@@ -96,12 +102,8 @@ def make_server(
         """
         document = await document_of("breakdown", f"--by={by}", *_batch(batch), paths=(recording,))
         for row in document["rows"]:
-            del (
-                row["spread_ms"],
-                row["flops_time_share"],
-                row["bytes_time_share"],
-                row["measured_time_share"],
-            )
+            for name in _OF_A_ROW:
+                del row[name]
         document |= _first("idle", document["idle"], _REASONS)
         return answer(_keep_rows(document, rows))
 
@@ -117,11 +119,8 @@ def make_server(
         is faster.
         """
         grouped = () if by is None else (f"--by={by}",)
-        return answer(
-            _keep_rows(
-                await document_of("compare", *grouped, *_batch(batch), paths=(base, other)), rows
-            )
-        )
+        document = await document_of("compare", *grouped, *_batch(batch), paths=(base, other))
+        return answer(_keep_rows(document, rows))
 
     @server.tool()
     async def roofline(
@@ -135,7 +134,8 @@ def make_server(
         """
         document = await document_of("roofline", f"--by={by}", *_batch(batch), paths=(recording,))
         without_work = _first("without_work", document.pop("without_work"), rows)
-        return answer(_keep_rows({"rows": document.pop("points"), **document}, rows) | without_work)
+        shortened = _keep_rows({"rows": document.pop("points"), **document}, rows)
+        return answer(shortened | without_work)
 
     if allow_experiments:
 
@@ -149,11 +149,9 @@ def make_server(
                     f"seconds={seconds}: ask for 1 to {LONGEST_S}; each call continues the last "
                     "one."
                 )
-            return answer(
-                verdict_of(
-                    await document_of("confirm", f"--experiments={seconds}s", paths=(recording,))
-                )
-            )
+            limit = f"--experiments={seconds}s"
+            document = await document_of("confirm", limit, paths=(recording,))
+            return answer(verdict_of(document))
 
     return server
 
@@ -163,43 +161,45 @@ def verdict_of(document: Mapping[str, Any]) -> dict[str, Any]:
     its findings.
     """
     if "bends" in document:  # a server's log
-        left_out = ("curve", "server", "prompts", "notes")
-        times_ms = [(point["batch"], point["time_ms"]["value"]) for point in document["curve"]]
-        kept = {name: value for name, value in document.items() if name not in left_out}
-        notes = [note[:_NOTE] for note in document["notes"]]
-        return {**kept, "curve_ms": times_ms, "server": _facts(document["server"]), "notes": notes}
+        return _verdict_of_log(document)
     if "suggested" in document:  # a profile of one batch size
         families_ms = [[family, time_ms] for family, time_ms, _ in document["families"]]
-        kept = {name: document[name] for name in _OF_A_PROFILE}
         gaps = _first("gaps", document["gaps"], _REASONS)
-        return {**kept, **gaps, "families_ms": families_ms}
+        return {**_pick(document, _OF_A_PROFILE), **gaps, "families_ms": families_ms}
     if "answers" not in document:  # a scaling run or a table of times
-        return {name: document[name] for name in ("run", "recording", "series") if name in document}
-    answers = [
-        {
-            **{
-                name: answer[name] for name in ("sentence", "where", "cause", "verdict", "how_sure")
-            },
-            "remedy": None if answer["remedy"] is None else _remedy(answer["remedy"]),
-        }
-        for answer in document["answers"]
-    ]
-    curve = [
-        {"batch": point["batch"], "step_ms": point["time_ms"]["value"], "spread": point["spread"]}
-        for point in document["curve"]
-    ]
-    kept = {
-        name: document[name]
-        for name in ("recording", "headline", "modelled", "complete", "network")
+        return _pick(document, _OF_A_TABLE)
+    curve = []
+    for point in document["curve"]:
+        step_ms = point["time_ms"]["value"]
+        curve.append({"batch": point["batch"], "step_ms": step_ms, "spread": point["spread"]})
+    device = document["device"] or {}
+    lost = document["lost"] or {}
+    return {
+        **_pick(document, _OF_A_CURVE),
+        "device": device.get("name"),
+        "answers": [_describe_answer(answer) for answer in document["answers"]],
+        "curve": curve,
+        "lost": [entry["sentence"] for entry in lost.values() if "sentence" in entry],
     }
-    device = (document["device"] or {}).get("name")
-    lost = [entry["sentence"] for entry in (document["lost"] or {}).values() if "sentence" in entry]
-    return {**kept, "device": device, "answers": answers, "curve": curve, "lost": lost}
 
 
-def _facts(server: Mapping[str, Any]) -> dict[str, Any]:
-    """What a log says of its server, without long lists."""
-    return {name: value for name, value in server.items() if not isinstance(value, list)}
+def _pick(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: document[name] for name in names if name in document}
+
+
+def _verdict_of_log(document: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in document.items() if name not in _OF_A_LOG}
+    times_ms = [(point["batch"], point["time_ms"]["value"]) for point in document["curve"]]
+    # without long lists
+    facts = {name: fact for name, fact in document["server"].items() if not isinstance(fact, list)}
+    notes = [note[:_NOTE] for note in document["notes"]]
+    return {**kept, "curve_ms": times_ms, "server": facts, "notes": notes}
+
+
+def _describe_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+    remedy = answer["remedy"]
+    described = None if remedy is None else _remedy(remedy)
+    return {**_pick(answer, _OF_AN_ANSWER), "remedy": described}
 
 
 def _remedy(remedy: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,6 +226,7 @@ def _first(name: str, rows: Sequence[Any], count: int) -> dict[str, Any]:
     """The first rows, without the fields that are missing in them, and how many rows
     are left out.
     """
-    shown = rows[: min(max(count, 1), MOST_ROWS)]
-    first = [{key: item for key, item in row.items() if item is not None} for row in shown]
+    first = []
+    for row in rows[: min(max(count, 1), MOST_ROWS)]:
+        first.append({key: item for key, item in row.items() if item is not None})
     return {name: first, f"{name}_left_out": len(rows) - len(first)}

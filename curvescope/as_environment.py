@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def print_variables(recording: Recording, path: AnyPath) -> None:
-    """Print the variables of the best set of changes, a line each, and on standard error what each
-    change saved, and what only the program can do.
+    """Print the variables of the best set of changes, a line each. On standard error say the saving
+    of each change, and the changes that only the program can make.
 
-    Variables that are set already stay, and are not printed. `path` is what the user named.
+    Variables that are set already stay, and are not printed. The user named `path`.
 
     Raises:
         CurvescopeError: no change is measured to help, or the environment can set none of them.
@@ -37,34 +37,40 @@ def print_variables(recording: Recording, path: AnyPath) -> None:
         raise CurvescopeError(
             f"No change is measured to help in {path}: `curvescope confirm {path}` tries more."
         )
-    settings, by_hand = _divided(diagnosis)
+    settings, by_hand = _divide(diagnosis)
     for row, variables in settings:
-        kept = [name for name in variables if name in os.environ and name != "PYTHONPATH"]
-        for name, value in variables.items():
-            if name not in kept:
-                print(f"{name}={value}")
-        print_prose(f"curvescope: {row.do}: {_saves(row, diagnosis)}.", stderr=True)
-        if kept:
-            print_prose(f"curvescope: {', '.join(kept)} stays as it is set.", stderr=True)
+        _print_setting(variables, f"{row.do}: {_saves(row, diagnosis)}.")
     together = diagnosis.remedies.together
-    if together is not None and {row.factors[0] for row, _ in settings} == set(together.members):
-        print_prose(
-            f"curvescope: {saving_sentence(diagnosis.remedies, diagnosis.axis)}", stderr=True
-        )
+    names = {row.factors[0] for row, _ in settings}
+    if together is not None and names == set(together.members):
+        _note(saving_sentence(diagnosis.remedies, diagnosis.axis))
     for row in by_hand:
         costs = f"; {row.costs}" if row.costs else ""
-        lines = [f"# {row.do}: {_saves(row, diagnosis)}{costs}", *(row.how or "").splitlines()]
-        print_prose(
-            "\n".join(
-                ["curvescope: only the program can do this:", *(f"    {line}" for line in lines)]
-            ),
-            stderr=True,
-        )
+        lines = [
+            "only the program can do this:",
+            f"    # {row.do}: {_saves(row, diagnosis)}{costs}",
+        ]
+        lines += [f"    {line}" for line in (row.how or "").splitlines()]
+        _note("\n".join(lines))
     if not settings:
         raise CurvescopeError("The environment can set none of this: add the lines to the program.")
 
 
-def _divided(
+def _print_setting(variables: Mapping[str, str], saving: str) -> None:
+    kept = [name for name in variables if name in os.environ and name != "PYTHONPATH"]
+    for name, value in variables.items():
+        if name not in kept:
+            print(f"{name}={value}")
+    _note(saving)
+    if kept:
+        _note(f"{', '.join(kept)} stays as it is set.")
+
+
+def _note(text: str) -> None:
+    print_prose(f"curvescope: {text}", stderr=True)
+
+
+def _divide(
     diagnosis: Diagnosis,
 ) -> tuple[list[tuple[RemedyRow, Mapping[str, str]]], list[RemedyRow]]:
     """The remedies that the environment sets, with its variables, and the others.
@@ -72,30 +78,36 @@ def _divided(
     Of the best set all that it can set; if that is nothing, the largest single remedy that it can.
     """
     from .analysis.render.remedies import remedy_table
-    from .experiments.factors import FACTORS
 
-    rows = [
-        row
-        for row in remedy_table(diagnosis.remedies, diagnosis.axis).rows
-        if len(row.factors) == 1
-    ]
-    changes = {
-        row.factors[0]: FACTORS[row.factors[0]].step for row in rows if row.factors[0] in FACTORS
-    }
-    variables = {
-        name: change.variables() or change.environment for name, change in changes.items() if change
-    }
     changing = {remedy.factor for remedy in diagnosis.remedies.helping if remedy.changed_results}
     best = diagnosis.remedies.best
-    able = [row for row in rows if variables.get(row.factors[0]) and row.factors[0] not in changing]
-    chosen = [row for row in able if best is not None and row.factors[0] in best.members] or able[
-        :1
-    ]
-    others = [row for row in rows if row not in chosen and row not in able]
-    return [(row, variables[row.factors[0]]) for row in chosen], others
+    settings, of_best, others = [], [], []
+    for row in remedy_table(diagnosis.remedies, diagnosis.axis).rows:
+        if len(row.factors) != 1:
+            continue
+        name = row.factors[0]
+        variables = _variables_of(name)
+        if not variables or name in changing:
+            others.append(row)
+            continue
+        settings.append((row, variables))
+        if best is not None and name in best.members:
+            of_best.append((row, variables))
+    return of_best or settings[:1], others
+
+
+def _variables_of(name: str) -> Mapping[str, str]:
+    """The variables that set a factor; empty if none can."""
+    from .experiments.factors import FACTORS
+
+    factor = FACTORS.get(name)
+    if factor is None or factor.step is None:
+        return {}
+    return factor.step.variables() or factor.step.environment
 
 
 def _saves(row: RemedyRow, diagnosis: Diagnosis) -> str:
-    """What a remedy was measured to save, at the batch size where it saves most."""
-    most = max((at for at in row.saves if at.proven), key=lambda at: at.share.value)
+    """The measured saving of a remedy, at the batch size where it saves most."""
+    proven = [saving for saving in row.saves if saving.proven]
+    most = max(proven, key=lambda saving: saving.share.value)
     return f"it saved {most.text} of the step at {diagnosis.axis.name} {most.batch}"

@@ -34,6 +34,7 @@ _FAST_S = FAST_TOTAL_S - LEAST_EXPERIMENTS_S  # for rounds of fast steps
 if TYPE_CHECKING:
     from .analysis.diagnosis.result import Diagnosis
     from .profiling.measure.sites.site import SweptSite
+    from .profiling.measure.stopping import StoppingRule
     from .profiling.measure.sweep import Precise
 
 
@@ -61,9 +62,9 @@ def diagnose(
     `curvescope explain` reads it later.
 
     Args:
-        make_step: function of a batch size that returns a function that runs one step: your model,
-            data, loss, optimizer, precision and compilation. If it has a method `close`, this is
-            called when another batch size follows.
+        make_step: function of a batch size that returns a function that runs one step. The step is
+            your model, data, loss, optimizer, precision and compilation. If it has a method
+            `close`, this is called when another batch size follows.
         batches: batch sizes, or values of another axis, increasing.
         module: torch module whose layers are named; default: the attribute `module` of the step or
             of `make_step`. Without a module, kernels have operators and no layers. Experiments run
@@ -75,12 +76,12 @@ def diagnose(
         fixed: values of other arguments of `make_step`, by name.
         cuda_graph: whether a step of each batch size is captured as a CUDA graph and its replays
             are measured.
-        name: name of the recording; default: that of the function.
+        name: name of the recording; default: the name of the function.
         protocol: name of a protocol, e.g. quick, or a `Protocol`.
         time_limit_s: seconds to measure; None for the protocol's own.
-        experiments_s: time limit of the experiments after it, seconds; 0 for none, None for what
-            measuring leaves of 140 s, of 80 s where steps take under 20 ms, and on a GPU 180 s;
-            with another time limit in proportion. `confirm` makes more of them later.
+        experiments_s: time limit of the experiments after it, seconds; 0 for none. None: the rest
+            of 140 s after measuring, of 80 s where steps take under 20 ms, and on a GPU 180 s. With
+            another time limit, in proportion. `confirm` makes more of them later.
         curvature: axis of curvatures: log2, linear or throughput.
         output: folder to create for the recording.
         probe: share of the time to measure in which sizes between `batches` are probed for jumps; 0
@@ -117,7 +118,7 @@ def diagnose(
 
 
 def _check(make_step: object, batches: Sequence[int]) -> None:
-    """Refuse what `diagnose` cannot measure."""
+    """Refuse arguments that `diagnose` cannot measure."""
     from .profiling.workload.own_step import refuse_while_importing
 
     refuse_while_importing()
@@ -125,10 +126,12 @@ def _check(make_step: object, batches: Sequence[int]) -> None:
         raise CurvescopeError(
             f"make_step is {make_step!r}: give a function that takes a batch size."
         )
-    if not batches or any(
-        isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in batches
-    ):
+    if not batches or not all(map(_is_count, batches)):
         raise CurvescopeError(f"batches={batches!r}: give whole numbers, at least 1.")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def measure(
@@ -190,11 +193,10 @@ def measure(
     # Fast steps need less of the usual time, but for those of a program: its runs take it.
     is_kept = site.facts().kept != ONE_VISIT
     is_usual = limit_s == PROTOCOLS["default"].time_limit_s and is_kept
-    rule = (
-        Complete[int].of(protocol)
-        if complete
-        else choose_rule(protocol, path, _FAST_S if is_usual else math.inf)
-    )
+    if complete:
+        rule: StoppingRule[int] = Complete[int].of(protocol)
+    else:
+        rule = choose_rule(protocol, path, _FAST_S if is_usual else math.inf)
 
     def deciding() -> str | None:
         return rule.deciding if isinstance(rule, Focused) else None
@@ -221,29 +223,29 @@ def measure(
             terminal.print_commands(view.console, f"curvescope explain {path}")
             raise
     if experiments_s is None:
-        steps = (
-            open_recording(path).arrow("steps", ["batch", "profiled", "duration_ns"]).to_pylist()
-        )
+        recorded = open_recording(path).arrow("steps", ["batch", "profiled", "duration_ns"])
         on_gpu = device != "cpu"
-        if is_usual and not on_gpu and all_fast(steps):
+        if is_usual and not on_gpu and all_fast(recorded.to_pylist()):
             ends_s -= TOTAL_S - FAST_TOTAL_S
-        left_s = max(ends_s - time.monotonic(), 0.0)
-        experiments_s = min(left_s, CUDA_EXPERIMENTS_S) if on_gpu else left_s
+        experiments_s = max(ends_s - time.monotonic(), 0.0)
+        if on_gpu:
+            experiments_s = min(experiments_s, CUDA_EXPERIMENTS_S)
     if experiments_s:
         try:
             confirm_with_bars(path, experiments_s)
-        except CurvescopeError as error:  # what was measured is explained without experiments
+        except CurvescopeError as error:  # the curve is explained without experiments
             messages.print(f"No experiments: {error}", style="yellow")
 
 
 def _device_of(site: SweptSite) -> str:
-    """The device in words; of a program that another framework runs on a GPU, the one it told."""
+    """The device in words; a framework of a program may have told another GPU."""
     from .profiling.hardware.host import describe_device
 
     name = site.spec["torch_device"]
-    known = describe_device(name)
-    device = site.machine_entry({"device": known, "versions": {}})["device"]
-    return str(device["name"]) + (f" ({name})" if device["kind"] == known["kind"] else "")
+    here = describe_device(name)
+    device = site.machine_entry({"device": here, "versions": {}})["device"]
+    is_here = device["kind"] == here["kind"]
+    return f"{device['name']} ({name})" if is_here else str(device["name"])
 
 
 def _duration(
@@ -252,20 +254,19 @@ def _duration(
     experiments_s: float | None,
     protocol: Protocol,
 ) -> str:
-    """What a run takes, in words."""
+    """The duration of a run, in words."""
+    then = _then(experiments_s)
     if limit_s is None:
         sweep = f"{counted(protocol.rounds[0], 'round')} without a time limit"
     else:
         sweep = f"what fits {duration_text(limit_s)}, the largest first"
-    if experiments_s is None and limit_s is not None:
-        return (
-            f"{sweep}, then experiments, at most {duration_text(total_s(device, limit_s))} in all"
-        )
-    return ", then ".join(filter(None, (sweep, _then(experiments_s))))
+        if experiments_s is None:
+            then = f"experiments, at most {duration_text(total_s(device, limit_s))} in all"
+    return f"{sweep}, then {then}" if then else sweep
 
 
 def _then(experiments_s: float | None) -> str:
-    """What follows the sweep, in words."""
+    """The part after the sweep, in words."""
     if experiments_s is None:
         return "experiments"
     return f"up to {duration_text(experiments_s)} of experiments" if experiments_s else ""

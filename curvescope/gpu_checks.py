@@ -87,31 +87,27 @@ def _gpu(index: int) -> Iterator[Check]:
         return
     settings = nvml.describe_settings(f"cuda:{index}") or {}
     mode = gpu.read("nvmlDeviceGetComputeMode")
-    now_mhz, reasons = (
-        gpu.read("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"),
-        gpu.read("nvmlDeviceGetCurrentClocksThrottleReasons"),
-    )
+    now_mhz = gpu.read("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM")
+    reasons = gpu.read("nvmlDeviceGetCurrentClocksThrottleReasons")
     set_mhz = gpu.read("nvmlDeviceGetApplicationsClock", "NVML_CLOCK_SM")
     usual_mhz = gpu.read("nvmlDeviceGetDefaultApplicationsClock", "NVML_CLOCK_SM")
-    most_hz = settings.get("max_sm_clock_hz")
+    most_hz, limit_w = settings.get("max_sm_clock_hz"), settings.get("power_limit_w")
+    power = f"{limit_w:.0f} W" if limit_w else "not reported"
+    clock = "not reported" if now_mhz is None else f"{now_mhz} MHz"
+    if most_hz:
+        clock += f" of at most {most_hz // 1_000_000}"
+    if reasons:
+        listed = throttle_names(reasons).replace("|", ", ")
+        clock += f" ({listed})"
     parts = [
         str(gpu.read("nvmlDeviceGetName") or "name not reported"),
         f"compute mode {_COMPUTE_MODES.get(mode, 'not reported')}",
         f"persistence {_on(settings.get('persistence'))}",
         f"MIG {_on(settings.get('mig'))}",
         f"ECC {_on(settings.get('ecc'))}",
-        "power limit "
-        + (
-            f"{settings['power_limit_w']:.0f} W"
-            if settings.get("power_limit_w")
-            else "not reported"
-        ),
-        "SM clock " + (f"{now_mhz} MHz" if now_mhz is not None else "not reported"),
+        f"power limit {power}",
+        f"SM clock {clock}",
     ]
-    if most_hz:
-        parts[-1] += f" of at most {most_hz // 1_000_000}"
-    if reasons:
-        parts[-1] += f" ({throttle_names(reasons).replace('|', ', ')})"
     if set_mhz is not None and usual_mhz is not None and set_mhz != usual_mhz:
         parts.append(f"application clock set to {set_mhz} MHz")
     energy = describe_energy(f"cuda:{index}")

@@ -159,10 +159,9 @@ def add(parser: argparse.ArgumentParser, *names: str, **changes: Any) -> None:
     """Declare shared options in their groups; `changes` are other settings of theirs."""
     for name in names:
         title, settings = _OPTIONS[name]
-        spelled = ("-o", name) if name == "--output" else (name,)
-        (parser if title is None else group(parser, title)).add_argument(
-            *spelled, **{**settings, **changes}
-        )
+        options = parser if title is None else group(parser, title)
+        flags = ("-o", name) if name == "--output" else (name,)
+        options.add_argument(*flags, **(settings | changes))
 
 
 def add_curve(parser: argparse.ArgumentParser) -> None:
@@ -233,36 +232,41 @@ def memory_limit_of(args: argparse.Namespace) -> int | None:
 
 def axes_of(args: argparse.Namespace) -> Axes:
     """The axes that `--axis` and `--batch` describe."""
-    return parse_axes(args.axis, None if args.batch is None else parse_batches(args.batch))
+    batches = None if args.batch is None else parse_batches(args.batch)
+    return parse_axes(args.axis, batches)
 
 
 def configuration_of(args: argparse.Namespace, axes: Axes, device: str) -> Configuration:
-    """What the options `NETWORK` ask for.
+    """The configuration that the options `NETWORK` ask for.
 
     Raises:
-        CurvescopeError: neither a network nor a step is named, it does not exist, or an option does
-            not fit it.
+        CurvescopeError: neither a network nor a step is named, it does not exist, or an option
+            does not fit.
     """
-    from .profiling.measure.configuration import Configuration
-
     if program := getattr(args, "program", None):
         made = program_configuration(args, axes, program)
     elif args.step:
         made = step_configuration(args, axes, device)
-    elif args.network is None:
-        raise CurvescopeError(
-            "Name a network, e.g. alexnet (`curvescope doctor --list networks` lists them), or "
-            "your own: PACKAGE.MODULE:FUNCTION or --step."
-        )
     else:
-        how = (*sample_of(args, args.network), device, args.mode, args.precision)
-        made = Configuration(args.network, *how, axis=axes.curve, fixed=axes.fixed)
-        if args.framework is not None:
-            made = in_framework(made, args.framework)
+        made = network_configuration(args, axes, device)
     if not program:
         made = replace(made, graphed=args.cuda_graph)
     made.check()
     return made
+
+
+def network_configuration(args: argparse.Namespace, axes: Axes, device: str) -> Configuration:
+    """A network by name, or the user's own, as the options describe it."""
+    from .profiling.measure.configuration import Configuration
+
+    if args.network is None:
+        raise CurvescopeError(
+            "Name a network, e.g. alexnet (`curvescope doctor --list networks` lists them), or "
+            "your own: PACKAGE.MODULE:FUNCTION or --step."
+        )
+    how = (*sample_of(args, args.network), device, args.mode, args.precision)
+    made = Configuration(args.network, *how, axis=axes.curve, fixed=axes.fixed)
+    return made if args.framework is None else in_framework(made, args.framework)
 
 
 def in_framework(
@@ -283,7 +287,7 @@ def in_framework(
 
 
 def step_configuration(args: argparse.Namespace, axes: Axes, device: str) -> Configuration:
-    """The step of the user's own, which decides by itself what other options say of a network."""
+    """The step of the user's own, which replaces the options of a network."""
     from .profiling.measure.configuration import Configuration
 
     refuse_given(args, "--step brings its own model, data and optimizer", *_OF_NETWORKS)
@@ -293,7 +297,7 @@ def step_configuration(args: argparse.Namespace, axes: Axes, device: str) -> Con
 def program_configuration(
     args: argparse.Namespace, axes: Axes, command: Sequence[str]
 ) -> Configuration:
-    """A program as it is, which decides by itself what other options say of a network."""
+    """A program as it is, which replaces the options of a network."""
     from .profiling.measure.configuration import Configuration
     from .profiling.workload.program import Program
 
@@ -306,16 +310,15 @@ def program_configuration(
 
 def program_of(args: argparse.Namespace) -> list[str]:
     """The command to run, without the -- before it."""
-    return list(args.program[args.program[:1] == ["--"] :])
+    first, *others = args.program or [""]
+    return list(others if first == "--" else args.program)
 
 
 def probe_share_of(args: argparse.Namespace) -> float:
     """The share of the time for probes."""
-    return (
-        0.0
-        if args.probe == "0"
-        else parse_share("--probe", args.probe, "a share of the time, e.g. 15%, or 0")
-    )
+    if args.probe == "0":
+        return 0.0
+    return parse_share("--probe", args.probe, "a share of the time, e.g. 15%, or 0")
 
 
 def protocol_of(args: argparse.Namespace) -> Protocol:
@@ -329,7 +332,8 @@ def protocol_of(args: argparse.Namespace) -> Protocol:
     if args.time_limit is not None:
         protocol = replace(protocol, time_limit_s=check_time_limit(args.time_limit))
     if samples:
-        if protocol.images is None or not samples.isdecimal() or not int(samples):
+        is_count = samples.isdecimal() and int(samples) > 0
+        if protocol.images is None or not is_count:
             raise CurvescopeError(
                 f"--protocol {args.protocol}: dell alone takes a number of samples, e.g. "
                 "dell:10000."
@@ -359,14 +363,14 @@ def precise_enough(protocol: Protocol) -> Callable[[Sequence[dict[str, Any]]], b
 
         from .analysis.decompose.curve import cost_curve
 
-        return cost_curve(pd.DataFrame(steps), protocol.statistic).precision <= protocol.until
+        curve = cost_curve(pd.DataFrame(steps), protocol.statistic)
+        return curve.precision <= protocol.until
 
     return precise
 
 
 def sample_of(args: argparse.Namespace, network: str) -> tuple[tuple[int, ...] | None, int | None]:
-    """What `--input-shape` says of a network: the shape of a sample of the user's own, or the
-    tokens of one of text.
+    """The value of `--input-shape`: the shape of a sample of the user's own network, or tokens.
 
     Raises:
         CurvescopeError: the value is missing, or not a shape.
@@ -375,22 +379,22 @@ def sample_of(args: argparse.Namespace, network: str) -> tuple[tuple[int, ...] |
     if text is None and not own:
         return None, None
     try:
-        shape = tuple(int(extent) for extent in (text or "").split(","))
+        shape = tuple(map(int, (text or "").split(",")))
     except ValueError:
         shape = ()
     if not shape or (len(shape) > 1 and not own):
-        form = (
-            "the shape of one sample, e.g. --input-shape 3,224,224" if own else "a number of tokens"
-        )
+        form = "a number of tokens"
+        if own:
+            form = "the shape of one sample, e.g. --input-shape 3,224,224"
         raise CurvescopeError(f"--input-shape {text or 'is missing'}: write {form}.")
     return (shape, None) if own else (None, shape[0])
 
 
 def experiments_s_of(args: argparse.Namespace, default_s: float) -> float:
     """Seconds for experiments; 0 for none."""
-    return (
-        default_s if args.experiments is None else parse_duration("--experiments", args.experiments)
-    )
+    if args.experiments is None:
+        return default_s
+    return parse_duration("--experiments", args.experiments)
 
 
 def shown(args: argparse.Namespace) -> dict[str, Any]:

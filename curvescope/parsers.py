@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import itertools
 import keyword
 import re
 import shutil
@@ -24,8 +25,8 @@ Run: TypeAlias = "Callable[[argparse.Namespace], int]"  # what a command does; r
 class Command(NamedTuple):
     """A command, or a part of one (`bench NAME`), with its line in the help.
 
-    Its module in `commands`, with _ after a keyword, defines `add_arguments(parser)` and
-    `run(args) -> int`, and is imported only by `build`.
+    Its module in `commands` defines `add_arguments(parser)` and `run(args) -> int`. The module's
+    name has _ after a keyword, and only `build` imports it.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Command(NamedTuple):
 
 
 class Part(Protocol):
-    """What `parts` of a command have: a line in its help, and a parser of its own."""
+    """A part of a command: it has a line in the help, and a parser of its own."""
 
     @property
     def help(self) -> str:
@@ -69,22 +70,22 @@ def run_part(parts: Mapping[str, Part], args: argparse.Namespace) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes values such as -3..4 as values, so that what is wrong with them is said,
-    and knows typos.
-    """
+    """A parser that knows typos, and takes values such as -3..4 as values, to say their errors."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._negative_number_matcher = _NEGATIVE
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        choices = None if action.choices is None else list(action.choices)
-        if choices is not None and value not in choices:
-            near = difflib.get_close_matches(str(value), map(str, choices), n=2)
-            hints = [f"did you mean {' or '.join(near)}?"] if near else []
-            if not near or len(choices) <= _FEW:
-                hints.append(f"choose from {', '.join(map(str, choices))}")
-            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {' '.join(hints)}")
+        choices = [] if action.choices is None else list(action.choices)
+        if not choices or value in choices:
+            return
+        names = [str(choice) for choice in choices]
+        near = difflib.get_close_matches(str(value), names, n=2)
+        hints = [f"did you mean {' or '.join(near)}?"] if near else []
+        if not near or len(choices) <= _FEW:
+            hints.append(f"choose from {', '.join(names)}")
+        raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {' '.join(hints)}")
 
 
 class CommandParser(Parser):
@@ -109,24 +110,23 @@ class CommandParser(Parser):
             args, program = split_at_program(list(args or ()))
             namespace = argparse.Namespace(program=program)
         parsed = super().parse_args(args, namespace)
-        defaults = {action.dest: self.get_default(action.dest) for action in self._actions}
-        parsed.given = {
-            (action.option_strings or [action.dest])[-1]
-            for action in self._actions
-            if getattr(parsed, action.dest, None) not in (None, [], defaults[action.dest])
-        }
+        parsed.given = set()
+        for action in self._actions:
+            value = getattr(parsed, action.dest, None)
+            if value not in (None, [], self.get_default(action.dest)):
+                names = action.option_strings or [action.dest]
+                parsed.given.add(names[-1])
         if self.takes_program and parsed.program:
             parsed.given.add(PROGRAM)
         return parsed
 
     def format_usage(self) -> str:
-        """One line where a list of all options would be longer than what it says."""
+        """One line where there are many options."""
         if not self._has_groups():
             return super().format_usage()
         formatter = self._get_formatter()
-        formatter.add_usage(
-            self.usage, [action for action in self._actions if not action.option_strings], []
-        )
+        positional = [action for action in self._actions if not action.option_strings]
+        formatter.add_usage(self.usage, positional, [])
         return formatter.format_help().replace(self.prog, f"{self.prog} [options]", 1)
 
     def format_help(self) -> str:
@@ -159,8 +159,8 @@ def group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGrou
 
 def split_at_program(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments before --, and the command of a program after it."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    return list(arguments[:end]), list(arguments[end + 1 :])
+    before = list(itertools.takewhile(lambda argument: argument != "--", arguments))
+    return before, list(arguments[len(before) + 1 :])
 
 
 def _fill_description(text: str) -> str:
@@ -168,7 +168,7 @@ def _fill_description(text: str) -> str:
     unmodified.
     """
     width = min(shutil.get_terminal_size().columns - 2, 100)
-    paragraphs = text.strip().split("\n\n")
-    return "\n\n".join(
-        part if part.startswith(" ") else textwrap.fill(part, width) for part in paragraphs
-    )
+    paragraphs = []
+    for part in text.strip().split("\n\n"):
+        paragraphs.append(part if part.startswith(" ") else textwrap.fill(part, width))
+    return "\n\n".join(paragraphs)

@@ -1,6 +1,4 @@
-"""Predicts the cost curve of a network on a GPU that is not here, by the cost model, for
-`diagnose --card`.
-"""
+"""Predicts the cost curve of a network on a GPU that is not here, for `diagnose --card`."""
 
 from __future__ import annotations
 
@@ -27,8 +25,8 @@ def predict(args: argparse.Namespace) -> Recording:
     """Record the times that the cost model predicts; nothing runs, and every view says so.
 
     Raises:
-        CurvescopeError: an option is about measuring, or the model does not know the GPU, the
-            network or how it runs.
+        CurvescopeError: an option is about measuring, or the model does not know the GPU or the
+            network in this mode.
     """
     from .analysis.cost_model.networks import load_operations
     from .analysis.cost_model.recording import record_model
@@ -44,11 +42,13 @@ def predict(args: argparse.Namespace) -> Recording:
     network = Configuration(args.network, *sample).find_network()
     stored = sample == (None, None)  # its operations are, so that torch is not needed
     path = args.output or new_recording_path(args.network)
+    work = load_operations(network.name) if stored else operations(network)
+    batches = parse_batches(args.batch or DEFAULT_BATCHES)
     record_model(
         path,
         network.name,
-        load_operations(network.name) if stored else operations(network),
-        parse_batches(args.batch or DEFAULT_BATCHES),
+        work,
+        batches,
         card,
         library,
         args.mode,
@@ -70,8 +70,5 @@ def _parse_card(text: str) -> tuple[str, str | None, dict[str, float]]:
         )
     words = {name.strip(): value for name, _, value in pairs}
     library = words.pop(_LIBRARY, None)
-    return (
-        card,
-        library,
-        {name: parse_bytes(value, f"--card {name}") for name, value in words.items()},
-    )
+    facts = {name: parse_bytes(value, f"--card {name}") for name, value in words.items()}
+    return card, library, facts

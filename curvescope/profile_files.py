@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from .analysis.render.terminal import print_prose, progress_bars
 from .base.counted import counted
@@ -33,6 +34,7 @@ from .profiling.recording.store import (
 
 _INPUT = Path("-")
 _NO_STEP = f"{NO_STEP[0].upper()}{NO_STEP[1:]}: the recording is shown as a whole. {STEPS_KNOWN_BY}"
+_USUAL = ("recording", "recorded")  # statuses of collectors that lack nothing
 _NOUNS = {"memory": "memory operations", "api_calls": "API calls"}
 # Rows that advice examines at the end of an import: half a second. Of more, `explain` gives it.
 _ADVISED_ROWS = 500_000
@@ -92,7 +94,7 @@ def open_completed(path: AnyPath) -> Recording:
 
 
 def _describe(recording: Recording) -> None:
-    """Say what a recording that was completed has, and what is missing in it."""
+    """Describe a recording that was completed, and the data that it lacks."""
     for line in recorded_lines(recording):
         _say_whole(line)
 
@@ -104,9 +106,9 @@ def _say_whole(line: str) -> None:
 
 def describe_imported(done: ImportDocument) -> str:
     """Numbers of rows in words, without a step where none is known."""
-    rows = {
-        table: count for table, count in done.rows.items() if done.unit == STEP or table != "steps"
-    }
+    rows = dict(done.rows)
+    if done.unit != STEP:
+        rows.pop("steps", None)
     return describe_rows(rows, on_host="device" in done.missing)
 
 
@@ -115,37 +117,30 @@ def describe_rows(rows: Mapping[str, int], *, on_host: bool = False) -> str:
     kernels are operators.
     """
     names = {**_NOUNS, "kernels": "host operators"} if on_host else _NOUNS
-    nouns = ((count, names.get(table, table)) for table, count in rows.items() if count)
-    return (
-        ", ".join(counted(count, noun.removesuffix("s"), noun) for count, noun in nouns)
-        or "nothing"
-    )
+    parts = []
+    for table, count in rows.items():
+        noun = names.get(table, table)
+        if count:
+            parts.append(counted(count, noun.removesuffix("s"), noun))
+    return ", ".join(parts) or "nothing"
 
 
 def recorded_lines(recording: Recording) -> list[str]:
-    """What a recording of a command has, what is missing in it, and what is next."""
+    """The data of a command's recording, the data that it lacks, and the next commands."""
     path, meta = recording.path, recording.meta
-    counts = {
-        name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")
-    }
+    tables = ("kernels", "memory", "api_calls", "ranges")
+    counts = {table: recording.count_rows(table) for table in tables}
     on_host = recording.work != KERNEL
     lines = [f"{describe_rows(counts, on_host=on_host)} in {path}"]
     if (steps := recording.count_rows("steps")) and recording.unit == STEP:
         lines.append(f"{counted(steps, 'step')}, from {meta['steps_from']}")
-    collectors = meta["collectors"]
-    statuses = [
-        c["cupti_status"] for c in collectors if c.get("cupti_status", "recording") != "recording"
-    ]
-    if not any("cupti_status" in c for c in collectors) and not counts["kernels"]:
-        statuses = ["No process started CUDA: there was no GPU work to record."]
-    statuses += [
-        c["torch_status"] for c in collectors if c.get("torch_status", "recorded") != "recorded"
-    ]
-    lines += [
-        *dict.fromkeys(statuses),
-        *meta.get("warnings", []),
-        *describe_lost(meta["lost"], on_host=on_host),
-    ]
+    of_cupti = _statuses(meta, "cupti_status")
+    if not of_cupti and not counts["kernels"]:
+        of_cupti = ["No process started CUDA: there was no GPU work to record."]
+    statuses = [*of_cupti, *_statuses(meta, "torch_status")]
+    lines += dict.fromkeys(status for status in statuses if status not in _USUAL)
+    lines += meta.get("warnings", [])
+    lines += describe_lost(meta["lost"], on_host=on_host)
     if meta["status"] == Status.INCOMPLETE:
         lines.append("the recording is not complete: some recorded data is lost")
     elif meta.get("ended_by"):
@@ -155,6 +150,10 @@ def recorded_lines(recording: Recording) -> list[str]:
     if counts["kernels"]:
         lines.append(f"next: curvescope explain {path}")
     return lines
+
+
+def _statuses(meta: Mapping[str, Any], name: str) -> list[str]:
+    return [collector[name] for collector in meta["collectors"] if name in collector]
 
 
 def notes(done: ImportDocument) -> list[str]:

@@ -40,14 +40,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def no_new_anomaly(request: pytest.FixtureRequest, tmp_path: Path) -> NoNewAnomaly:
-    """Measures a step over batch sizes, and fails the test if its cost curve has an anomaly that is
-    not accepted, or skips it if that could not be told.
+    """Measures a step over batch sizes, and fails the test if its cost curve has a new anomaly.
+
+    It skips the test if the times do not tell.
     """
     name = re.sub(r"[^\w.-]+", "_", request.node.name)
     accepted = request.path.parent / ACCEPTED_FOLDER / f"{request.path.stem}.{name}.json"
-    return NoNewAnomaly(
-        name, accepted, tmp_path, bool(request.config.getoption("--curvescope-accept"))
-    )
+    accept = bool(request.config.getoption("--curvescope-accept"))
+    return NoNewAnomaly(name, accepted, tmp_path, accept)
 
 
 class NoNewAnomaly:
@@ -64,7 +64,7 @@ class NoNewAnomaly:
     ) -> None:
         """Measure, and fail if an anomaly is not accepted and a second measurement finds it again.
 
-        A measurement reports a false anomaly in at most 1 of 20 cases; two in a row report the same
+        A measurement reports a false anomaly in at most 1 of 20 cases. Two in a row report the same
         one more rarely. The test is skipped where the last measurement may hide an anomaly of 10 %
         of the step or more.
 
@@ -78,16 +78,18 @@ class NoNewAnomaly:
         from .profiling.measure.sweep import sweep_callable
 
         how = get_protocol(protocol) if isinstance(protocol, str) else protocol
-        found: dict[str, Estimate] = {}
+        before: dict[str, Estimate] | None = None
         for attempt in (1, 2):
             path = self._folder / f"curvescope-{attempt}"
             sweep_callable(self._name, make_step, batches, how, path)
             diagnosis = _explain(path)
             new = self._new(diagnosis)
-            found = {label: new[label] for label in new if attempt == 1 or label in found}
-            if not found:
+            if before is not None:
+                new = {label: size for label, size in new.items() if label in before}
+            if not new:
                 break
-        self._judge(path, diagnosis, found)
+            before = new
+        self._judge(path, diagnosis, new)
 
     def recording(self, path: Path) -> None:
         """Check an existing recording, e.g. of `curvescope diagnose`."""
@@ -95,15 +97,16 @@ class NoNewAnomaly:
         self._judge(path, diagnosis, self._new(diagnosis))
 
     def _new(self, diagnosis: Diagnosis) -> dict[str, Estimate]:
-        """What is not accepted, in ms by label: anomalies, and layers that are certain."""
+        """Anomalies, and layers that are certain, that are not accepted: ms by label."""
         sizes = {f"{a.tested.label}, {a.shape}": a.tested_value for a in diagnosis.anomalies}
         sizes |= {f"{part.label} at {part.batch}": part.value for part in diagnosis.certain}
         accepted = self._read_accepted_labels()
         return {label: size for label, size in sizes.items() if label not in accepted}
 
     def _read_accepted_labels(self) -> set[str]:
-        is_known = self._accepted.exists() and not self._accept
-        return set(json.loads(self._accepted.read_text())) if is_known else set()
+        if self._accept or not self._accepted.exists():
+            return set()
+        return set(json.loads(self._accepted.read_text()))
 
     def _judge(self, path: Path, diagnosis: Diagnosis, new: dict[str, Estimate]) -> None:
         if self._accept:
@@ -111,34 +114,30 @@ class NoNewAnomaly:
             sizes = {label: {"ms": size.value} for label, size in new.items()}
             self._accepted.write_text(json.dumps(sizes, indent=1) + "\n")
         elif new:
-            lines = [f"{label}: {_words(size)}" for label, size in new.items()]
-            pytest.fail(
-                "\n".join(
-                    [
-                        f"{counted(len(new), 'new anomaly', 'new anomalies')} in {self._name}:",
-                        *(f"  {line}" for line in lines),
-                        f"See the diagnosis:     curvescope explain {path}",
-                        "Accept the anomalies:  pytest --curvescope-accept",
-                    ]
-                ),
-                pytrace=False,
-            )
+            pytest.fail(self._message(path, new), pytrace=False)
         elif left := self._hidden(diagnosis):
             pytest.skip(
                 f"{self._name}: could not tell. The noise of the times may hide {left}. Measure "
                 'longer, e.g. protocol="default", or on a quiet machine.'
             )
 
+    def _message(self, path: Path, new: dict[str, Estimate]) -> str:
+        lines = [f"{counted(len(new), 'new anomaly', 'new anomalies')} in {self._name}:"]
+        lines += [f"  {label}: {_words(size)}" for label, size in new.items()]
+        lines.append(f"See the diagnosis:     curvescope explain {path}")
+        lines.append("Accept the anomalies:  pytest --curvescope-accept")
+        return "\n".join(lines)
+
     def _hidden(self, diagnosis: Diagnosis) -> str:
         """The largest anomaly that the noise may hide, in words; empty if all are ruled out."""
         from .analysis.decompose.findings import hidden
 
         accepted = {label.split(",")[0] for label in self._read_accepted_labels()}
-        left = [
-            (most, found.tested.label)
-            for most, found in hidden(diagnosis.curve, diagnosis.findings)
-            if found.tested.label not in accepted
-        ]
+        left = []
+        for most, finding in hidden(diagnosis.curve, diagnosis.findings):
+            label = finding.tested.label
+            if label not in accepted:
+                left.append((most, label))
         if not left:
             return ""
         most, label = max(left)

@@ -52,7 +52,7 @@ def measure_quantity(args: argparse.Namespace) -> Recording:
 
 
 def show_quantity(recording: Recording, args: argparse.Namespace, axis: str = "log2") -> None:
-    """Print the energy or the memory of a recording; `axis` is that of curvatures."""
+    """Print the energy or the memory of a recording; `axis` is for curvatures."""
     from .analysis.render.energy import show_energy
     from .analysis.render.memory import show_memory
 

@@ -21,16 +21,15 @@ class Recording(store.Recording):
 
     Times are in ms, rates in units of their names, missing is NaN.
 
-    Every analysis raises CurvescopeError where the recording lacks what it needs, and says what to
-    record.
+    Every analysis raises CurvescopeError where the recording lacks data, and says how to record it.
     """
 
     def breakdown(self, by: str = "layer", batch: int | None = None) -> pd.DataFrame:
-        """Time of a step by layer, kernel, phase or op, idle and overhead last; the rows add up to
+        """Time of a step by layer, kernel, phase or op, idle and overhead last. The rows add up to
         the measured step.
 
         Args:
-            by: what a row is: layer, kernel, phase or op.
+            by: kind of a row: layer, kernel, phase or op.
             batch: a measured batch size; default: the largest.
         """
         from .analysis.decompose.breakdown import break_down_recording
@@ -42,7 +41,7 @@ class Recording(store.Recording):
         row per roof.
 
         Args:
-            by: what a point is: kernel, layer or phase.
+            by: kind of a point: kernel, layer or phase.
             batch: a profiled batch size; default: the largest.
         """
         from .analysis.roofline import csv_rows, read_roofline
@@ -57,8 +56,8 @@ class Recording(store.Recording):
 
         Args:
             other: the recording to compare with this one.
-            by: what a row is: batch, layer, op, family or kernel; default: layer if both have
-                some in common, else op if all name operators, else family.
+            by: kind of a row: batch, layer, op, family or kernel; default: layer if both have some
+                in common, else op if all name operators, else family.
             batch: batch size of the rows; default: the largest that is profiled in both.
         """
         from .analysis.compare import compare
@@ -90,20 +89,19 @@ class Recording(store.Recording):
         from .analysis.ranks.stragglers import analyse
         from .analysis.ranks.tables import combine
 
-        jobs, bad = find_ranks(
-            [str(other.path) for other in (self, *others)] if others else [str(self.path.parent)]
-        )
-        rows = [
-            asdict(straggler) for straggler in analyse(combine([reduce_jobs(jobs), bad])).stragglers
-        ]
-        for row in rows:
+        paths = [self.path.parent]
+        if others:
+            paths = [other.path for other in (self, *others)]
+        jobs, bad = find_ranks([str(path) for path in paths])
+        analysed = analyse(combine([reduce_jobs(jobs), bad]))
+        rows = []
+        for straggler in analysed.stragglers:
+            row = asdict(straggler)
             excess_ms = row.pop("excess_ms")
-            row |= {
-                "excess_ms": excess_ms["value"],
-                "low_ms": excess_ms["low"],
-                "high_ms": excess_ms["high"],
-            }
+            row["excess_ms"] = excess_ms["value"]
+            row["low_ms"], row["high_ms"] = excess_ms["low"], excess_ms["high"]
             del row["terms"]
+            rows.append(row)
         return _frame(rows)
 
 

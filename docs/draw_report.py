@@ -47,7 +47,7 @@ def list_words() -> str:
     screen = first_screen(TerminalPage(explain(open_recording(ROOT / RECORDING))))
     said = [screen.facts, screen.verdict]
     said += [f"{tile.name}: {tile.answer}: {tile.reason}" for tile in screen.tiles]
-    said += [f"{found.what}: {found.worth}: {found.sure}" for found in screen.found]
+    said += [f"{entry.what}: {entry.worth}: {entry.sure}" for entry in screen.found]
     return " | ".join(said).encode("ascii", "backslashreplace").decode()
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ from .step_variants import ENOUGH_STARTS, MARGIN
 
 if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Diagnosis
+
+Floats: TypeAlias = npt.NDArray[np.float64]  # by batch size
 
 _USUAL_LIMIT_S = 60.0
 # What one pass takes beyond the steps themselves: processes that start and build the step, calls
@@ -112,11 +114,12 @@ class Budget:
         factor = None if self.refuses(name) else factor_of(name)
         if factor is None or factor.step is None or name in self.impossible:
             return 0.0
-        if factor.step.setup_s <= USUAL_SETUP_S:
+        setup_s = factor.step.setup_s
+        if setup_s <= USUAL_SETUP_S:
             return self.start_s
         if factor.step.compiles_again and self.compiling_s is not None:
-            return max(USUAL_SETUP_S + self.compiling_s, self.start_s)
-        return max(factor.step.setup_s, self.start_s)
+            setup_s = USUAL_SETUP_S + self.compiling_s
+        return max(setup_s, self.start_s)
 
     def fitting(self, wanted: Experiment) -> Iterator[Experiment]:
         """The experiment with its time limit, if it fits the time; if need be with fewer rounds,
@@ -129,107 +132,122 @@ class Budget:
             return
         wanted = replace(wanted, factors=names)
         usual_s = self.usual_s(wanted) * (1 + len(wanted.also) / 2)
-        while True:
-            setup_s, round_s = self._times_s(wanted)
-            for starts, least, is_usual in _fewer(
-                wanted, sum(map(bool, map(self.setup_s, wanted.factors)))
-            ):
-                needed_s = starts * (setup_s + least * round_s)
-                if needed_s <= (min(self.time_left_s, usual_s) if is_usual else self.time_left_s):
-                    fewest_is_all = least == wanted.rounds[1]
-                    longest_s = (
-                        _SLACK * needed_s
-                        if fewest_is_all
-                        else max(needed_s, starts * setup_s + usual_s)
-                    )
-                    limit_s = min(self.time_left_s, longest_s)
-                    yield replace(
-                        wanted,
-                        starts=starts,
-                        rounds=(least, wanted.rounds[1]),
-                        time_limit_s=round(limit_s, 1),
-                        deadline_s=None
-                        if np.isinf(self.time_left_s)
-                        else round(self.time_left_s, 1),
-                    )
-                    return
-            if wanted.also:
+        fitting = None
+        while fitting is None:
+            fitting = self._limit(wanted, usual_s)
+            if fitting is not None:
+                yield fitting
+            elif wanted.also:
                 wanted = next(wanted.by_functional())
+            elif len(wanted.factors) > 1:
+                wanted = self._drop_costliest(wanted)
+                if wanted.scope == Scope.STEP and not any(map(self.setup_s, wanted.factors)):
+                    return
+            else:
+                return
+
+    def _limit(self, wanted: Experiment, usual_s: float) -> Experiment | None:
+        """The experiment with most starts and rounds that fit the time; None if not even the
+        fewest do.
+        """
+        setup_s, round_s = self._times_s(wanted)
+        changes = sum(map(bool, map(self.setup_s, wanted.factors)))
+        for starts, least, is_usual in _fewer(wanted, changes):
+            needed_s = starts * (setup_s + least * round_s)
+            if needed_s > (min(self.time_left_s, usual_s) if is_usual else self.time_left_s):
                 continue
-            names, in_steps = wanted.factors, wanted.scope == Scope.STEP
-            if len(names) < 2:
-                return
-            costly = max(
-                names, key=lambda name: (in_steps and self.setup_s(name), names.index(name))
+            if least == wanted.rounds[1]:
+                longest_s = _SLACK * needed_s
+            else:
+                longest_s = max(needed_s, starts * setup_s + usual_s)
+            left_s = self.time_left_s
+            return replace(
+                wanted,
+                starts=starts,
+                rounds=(least, wanted.rounds[1]),
+                time_limit_s=round(min(left_s, longest_s), 1),
+                deadline_s=None if np.isinf(left_s) else round(left_s, 1),
             )
-            wanted = replace(wanted, factors=tuple(name for name in names if name != costly))
-            if in_steps and not any(map(self.setup_s, wanted.factors)):
-                return
+        return None
+
+    def _drop_costliest(self, wanted: Experiment) -> Experiment:
+        """The experiment without the factor that takes longest; of equal ones the last."""
+        names = list(wanted.factors)
+        if wanted.scope == Scope.STEP:
+            names.sort(key=self.setup_s)
+        costliest = names[-1]
+        left = [name for name in wanted.factors if name != costliest]
+        return replace(wanted, factors=tuple(left))
 
     def shortest_s(self, wanted: Experiment) -> float:
         """Expected seconds of the minimum number of rounds, after each of a few starts if it wants
         several.
         """
         setup_s, round_s = self._times_s(wanted)
-        return min(wanted.starts, _enough_starts(wanted)) * (setup_s + wanted.rounds[0] * round_s)
+        starts = min(wanted.starts, _enough_starts(wanted))
+        return starts * (setup_s + wanted.rounds[0] * round_s)
 
     def usual_s(self, wanted: Experiment) -> float:
         """Usual seconds of an experiment, by the time that is left."""
         share = self.time_left_s / _USUAL_LIMIT_S
-        of_stage = _COSTS_OF_STEPS if wanted.scope == Scope.STEP else _COSTS
-        return of_stage[wanted.stage][1] * (share if _screens_steps(wanted) else max(1.0, share))
+        if not _screens_steps(wanted):
+            share = max(1.0, share)
+        costs = _COSTS_OF_STEPS if wanted.scope == Scope.STEP else _COSTS
+        return costs[wanted.stage][1] * share
 
     def _times_s(self, wanted: Experiment) -> tuple[float, float]:
         """Expected seconds before the first round, and of one round."""
+        batches = wanted.batches
         ran = [name for name in wanted.factors if not self.refuses(name)]
-        paces = [1.0] * len(ran)
-        if wanted.scope == Scope.STEP:
-            ran = [name for name in ran if name not in self.impossible]
-            paces = [self.pace(name) for name in ran]
-            setup_s, key = self.start_s + sum(map(self.setup_s, wanted.factors)), None
-        else:
-            setup_s, key = _TERM_SETUP_S, Key(wanted.layer, wanted.phase, KERNELS)
-        variants, passes = 1 + len(ran), 1.0 + sum(paces)
-        times_ms = self._times_ms(key, wanted.batches)
-        if wanted.scope == Scope.STEP and not self.starts_s:  # those include the first steps
-            setup_s += passes * _FIRST_STEPS * float(times_ms.sum()) / 1e3
-        filled = key is None and self.fills_visits(wanted.batches)
-        if filled:
-            setup_s += _FURTHER_DISCARDED * passes * float(times_ms.sum()) / 1e3
-        runs_ms = (_RUNS_PER_FILLED_VISIT if filled else _RUNS_PER_VISIT) * times_ms
-        if (
-            wanted.scope == Scope.STEP and self.device != "cpu"
-        ):  # each visit brings the GPU to its clocks
-            steps = [EXPERIMENT.steps_of_visit(1, round(time_ms * 1e6)) for time_ms in times_ms]
-            runs_ms = np.maximum(times_ms, warm_up_ns(self.device) / 1e6) + steps * times_ms
-        round_s = passes * float(runs_ms.sum()) / 1e3 + variants * len(wanted.batches) * _VISIT_S
-        if wanted.scope == Scope.STEP and self.run_s is not None:
-            return 0.0, round_s + variants * len(wanted.batches) * (self.run_s + _RUN_STEPS_S)
-        if wanted.scope == Scope.STEP and self.takes_turns(wanted.batches):
+        if wanted.scope == Scope.TERM:
+            times_ms = self._times_ms(Key(wanted.layer, wanted.phase, KERNELS), batches)
+            passes = 1 + len(ran)
+            visits_s = passes * len(batches) * _VISIT_S
+            return _TERM_SETUP_S, passes * _RUNS_PER_VISIT * _seconds(times_ms) + visits_s
+        ran = [name for name in ran if name not in self.impossible]
+        passes = 1.0 + sum(map(self.pace, ran))
+        times_ms = self._times_ms(None, batches)
+        visits = (1 + len(ran)) * len(batches)
+        round_s = passes * _seconds(self._visits_ms(times_ms, batches)) + visits * _VISIT_S
+        if self.run_s is not None:
+            return 0.0, round_s + visits * (self.run_s + _RUN_STEPS_S)
+        setup_s = self.start_s + sum(map(self.setup_s, wanted.factors))
+        step_s = passes * _seconds(times_ms)
+        if not self.starts_s:  # those include the first steps
+            setup_s += step_s * _FIRST_STEPS
+        if self.fills_visits(batches):
+            setup_s += step_s * _FURTHER_DISCARDED
+        if self.takes_turns(batches):
             return 0.0, setup_s + round_s
         return setup_s, round_s
 
+    def _visits_ms(self, times_ms: Floats, batches: Sequence[int]) -> Floats:
+        """Time of a visit of complete steps by batch size, from the times of a step."""
+        if self.device != "cpu":  # each visit brings the GPU to its clocks
+            steps = [EXPERIMENT.steps_of_visit(1, round(time_ms * 1e6)) for time_ms in times_ms]
+            return np.maximum(times_ms, warm_up_ns(self.device) / 1e6) + steps * times_ms
+        filled = self.fills_visits(batches)
+        return (_RUNS_PER_FILLED_VISIT if filled else _RUNS_PER_VISIT) * times_ms
+
     def pace(self, name: str) -> float:
-        """Time of complete steps with a factor, or with several, as a factor on that of unmodified
-        ones: as measured, else 1.
+        """Time of complete steps with a factor, or with several, as a multiple of unmodified ones:
+        as measured, else 1.
         """
-        return self.paces.get(
-            name, math.prod(self.paces.get(member, 1.0) for member in members(name))
-        )
+        expected = math.prod(self.paces.get(member, 1.0) for member in members(name))
+        return self.paces.get(name, expected)
 
     def takes_turns(self, batches: Iterable[int]) -> bool:
-        """Whether each process starts for every round: the device's memory holds one only, or each
-        visit is a run of a program.
+        """Whether each process starts for every round: the device's memory holds one only, or a
+        visit runs a program.
         """
         if self.run_s is not None:
             return True
-        return (1 + MARGIN) * max(
-            (self.fullness.get(batch, 0.0) for batch in batches), default=0.0
-        ) > 1
+        fullest = max((self.fullness.get(batch, 0.0) for batch in batches), default=0.0)
+        return (1 + MARGIN) * fullest > 1
 
     def fills_visits(self, batches: Sequence[int]) -> bool:
-        """Whether complete steps of one batch size take so long that a visit is one of them, with
-        none discarded before it.
+        """Whether complete steps of one batch size are so long that a visit is a single step, and
+        discards none.
         """
         if self.device != "cpu" or self.run_s is not None or len(batches) != 1:
             return False
@@ -239,10 +257,11 @@ class Budget:
     def rounds_of_start(self, batches: Sequence[int]) -> int:
         """Rounds after each start of steps that fill visits: more of short ones.
 
-        What the heap keeps differs from step to step: two steps are no sample of it.
+        The heap's memory differs from step to step: two steps are no sample of it.
         """
         least, most = _ROUNDS_OF_FILLED
-        return min(max(round(_FILLED_S / (self.pass_ms(None, batches) / 1e3)), least), most)
+        rounds = _FILLED_S / (self.pass_ms(None, batches) / 1e3)
+        return min(max(round(rounds), least), most)
 
     @property
     def start_s(self) -> float:
@@ -252,27 +271,22 @@ class Budget:
         return USUAL_SETUP_S if self.device == "cpu" else _CUDA_START_S
 
     def pass_ms(self, key: Key | None, batches: Iterable[float]) -> float:
-        """Time of a term, or of the step without a key, summed over some batch sizes; 0 if it is
-        not known.
-        """
+        """Time of a term, or of the step without a key, summed over batch sizes; 0 if unknown."""
         return float(self._times_ms(key, batches).sum())
 
-    def _times_ms(self, key: Key | None, batches: Iterable[float]) -> npt.NDArray[np.float64]:
-        """Time of a term, or of the step without a key, by batch size, shape (batch sizes,); 0 if
-        it is not known.
-        """
+    def _times_ms(self, key: Key | None, batches: Iterable[float]) -> Floats:
+        """Time of a term, or of the step without a key, by batch size; 0 if unknown."""
         at = sorted(map(float, batches))
         curve, terms = self.diagnosis.curve, self.diagnosis.terms
         if key is None:
-            sizes, times = (
-                curve.conditions,
-                np.array([point.time_ms.value for point in curve.points]),
-            )
+            sizes = curve.conditions
+            times = np.array([point.time_ms.value for point in curve.points])
         elif terms is None or key not in terms.keys:
             return np.zeros(len(at))
         else:
             members = len(self.groups.get(key.layer or "", ())) or 1  # one of them runs
-            sizes, times = terms.conditions, terms.values_ms[:, terms.keys.index(key)] / members
+            sizes = terms.conditions
+            times = terms.values_ms[:, terms.keys.index(key)] / members
         return np.asarray(np.interp(at, [float(size) for size in sizes], times))
 
 
@@ -285,14 +299,17 @@ def _fewer(wanted: Experiment, changes: int) -> list[tuple[int, int, bool]]:
     least = wanted.rounds[0]
     limited = _screens_steps(wanted) and changes > 1
     if wanted.starts == 1:
-        fewer = [] if wanted.scope == Scope.STEP else [(1, max(least // 2, 4), False)]
-        return [(1, least, limited), *fewer]
+        choices = [(1, least, limited)]
+        if wanted.scope == Scope.TERM:
+            choices.append((1, max(least // 2, 4), False))
+        return choices
     enough = _enough_starts(wanted)
-    usual = [(starts, least, True) for starts in range(wanted.starts, enough, -1)]
-    return [
-        *usual,
-        *((starts, least, limited) for starts in range(min(wanted.starts, enough), 1, -1)),
-    ]
+    counts = range(wanted.starts, 1, -1)
+    return [(starts, least, limited or starts > enough) for starts in counts]
+
+
+def _seconds(times_ms: Floats) -> float:
+    return float(times_ms.sum()) / 1e3
 
 
 def _enough_starts(wanted: Experiment) -> int:

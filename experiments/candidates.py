@@ -1,8 +1,7 @@
-"""What else the library offers for a product or a convolution: its candidates, timed beside what it
-takes by itself.
+"""Candidates of a library for a product or a convolution, timed beside its own choice.
 
 A candidate is a setting of the whole process, as some are read only once. So each is measured as a
-version of the same steps: visited in turn, in fresh processes that are the unit of resampling.
+version of the same steps, visited in turn. Fresh processes are the unit of resampling.
 """
 
 from __future__ import annotations
@@ -184,9 +183,9 @@ CANDIDATES: dict[type, dict[str, Candidate]] = {
 def candidates_for(
     precision: str, device: str, features: frozenset[str] | None = None, kind: type = Gemm
 ) -> list[Candidate]:
-    """What can change a problem of a kind and a precision on a device, `cpu` or `cuda:N`.
+    """The candidates for problems of a kind and a precision on a device, `cpu` or `cuda:N`.
 
-    `features` are those of the CPU; None asks this machine.
+    `features` are the CPU's; None asks this machine.
     """
     usable = {None, *(cpu_features() if features is None else features)}
     return [

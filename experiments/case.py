@@ -1,4 +1,4 @@
-"""A target of experiments, with one of its terms or with complete steps: what is known of it."""
+"""A target of experiments, with a term or with complete steps, and its earlier results."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ class TermCase:
     def experiment(self, stage: Stage, factors: Iterable[str] = ()) -> Experiment:
         """An experiment with the usual rounds.
 
-        On a term it tests all targets that the term makes and that do not make it much longer, on
-        complete steps all that need no further batch sizes.
+        On a term it tests all targets that the term makes and that do not make it much longer. On
+        complete steps it tests all that need no further batch sizes.
         """
         situation, target, share = self.situation, self.target, self.share
         names, scope = tuple(factors), Scope.STEP if share is None else Scope.TERM
@@ -178,8 +178,8 @@ class TermCase:
         return also
 
     def _clearly_larger(self, batch: float) -> float:
-        """The first batch size whose step takes twice as long, else the largest: it says what a
-        sample costs.
+        """The first batch size whose step takes twice as long, else the largest, to tell a sample's
+        cost.
         """
         times_ms = {}
         for point in self.situation.diagnosis.curve.points:

@@ -143,8 +143,8 @@ def _run(
 
 
 class _Decided:
-    """Whether the rows of an experiment so far decide it, as far as it confirms; looks at half as
-    many rounds more.
+    """Whether the rows so far decide an experiment that confirms; it looks at half as many rounds
+    more.
     """
 
     def __init__(self, experiment: Experiment, diagnosis: Diagnosis, device: str) -> None:
@@ -192,7 +192,7 @@ def _differences(recording: Recording) -> tuple[str, ...]:
 def confirm_with_bars(path: AnyPath, seconds: float, run_its_code: bool = False) -> Recording:
     """Run experiments with a progress bar; see `confirm`.
 
-    After Ctrl-C, a line says what is kept.
+    After Ctrl-C, a line names the kept data.
     """
     from ..analysis.render import terminal
 

@@ -1,6 +1,4 @@
-"""What a factor is: one change of the operator calls of a term, of complete steps, or of both,
-described as data.
-"""
+"""A factor: one change of the operator calls of a term, of complete steps, or of both, as data."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from ..profiling.measure.configuration import Configuration
@@ -92,10 +91,8 @@ class Target:
     @property
     def computes_gradients(self) -> bool:
         """Whether the steps are known to have a backward pass."""
-        return "backward" in self.phases or self.configuration.mode in (
-            "training",
-            "forward+backward",
-        )
+        trains = self.configuration.mode in ("training", "forward+backward")
+        return trains or "backward" in self.phases
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,25 +171,21 @@ class Factor:
         return self.refuses.get(_kind(device))
 
     def fits(self, scope: str, framework: str | None) -> bool:
-        """Whether it can change what a framework runs: None for PyTorch, or names of others, joined
-        by `and`.
-        """
+        """Whether it can change steps of frameworks, names joined by `and`; None is PyTorch."""
         if framework is None:
             return not self.frameworks
         named = set(framework.split(" and ")) & set(self.frameworks)
         return scope == Scope.STEP and (self.any_framework or bool(named))
 
     def facts(self, scope: str, device: str = "cpu") -> FactorFacts:
-        """What a recording says of the factor, which has a change of the scope; instructions differ
-        by device.
+        """The factor as a recording describes it, with its change of the scope; instructions
+        differ by device.
         """
         change = self.term if scope == Scope.TERM else self.step
         assert change is not None
-        how = (
-            change.how
-            if change.how is None or isinstance(change.how, str)
-            else change.how[_kind(device)]
-        )
+        how = change.how
+        if isinstance(how, Mapping):
+            how = how[_kind(device)]
         return FactorFacts(
             **{name: getattr(self, name) for name in _FACTS},
             how=how,
@@ -218,34 +211,42 @@ def together(name: str, factors: Sequence[Factor]) -> Factor:
                 stack.enter_context(change.around(target))
             yield
 
-    def first(reasons: Iterable[str | None]) -> str | None:
-        return next((reason for reason in reasons if reason is not None), None)
+    def first(question: str, *arguments: Any) -> str | None:
+        """The first reason that a change gives."""
+        for change in changes:
+            reason: str | None = getattr(change, question)(*arguments)
+            if reason is not None:
+                return reason
+        return None
 
     step = StepChange(
         setup_s=max(change.setup_s for change in changes),
-        reason_against=lambda target: first(change.reason_against(target) for change in changes),
-        changed_results=lambda target: first(change.changed_results(target) for change in changes),
+        reason_against=partial(first, "reason_against"),
+        changed_results=partial(first, "changed_results"),
         prepare=lambda target: [change.prepare(target) for change in changes],
         change=change,
-        environment={
-            name: value for change in changes for name, value in change.environment.items()
-        },
-        variables=lambda: {
-            name: value for change in changes for name, value in change.variables().items()
-        },
+        environment=_merge(change.environment for change in changes),
+        variables=lambda: _merge(change.variables() for change in changes),
         around=around,
-        without_effect=lambda before, after: first(
-            change.without_effect(before, after) for change in changes
-        ),
+        without_effect=partial(first, "without_effect"),
     )
+    frameworks = [framework for factor in factors for framework in factor.frameworks]
     return Factor(
         name=name,
         what=" and ".join(factor.what for factor in factors),
-        refuses={device: why for factor in factors for device, why in factor.refuses.items()},
+        refuses=_merge(factor.refuses for factor in factors),
         step=step if len(changes) == len(factors) else None,
         any_framework=all(factor.any_framework for factor in factors),
-        frameworks=tuple(dict.fromkeys(name for factor in factors for name in factor.frameworks)),
+        frameworks=tuple(dict.fromkeys(frameworks)),
     )
+
+
+def _merge(mappings: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """All entries; the last one of a name counts."""
+    merged: dict[str, str] = {}
+    for mapping in mappings:
+        merged.update(mapping)
+    return merged
 
 
 def _kind(device: str) -> str:

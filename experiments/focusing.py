@@ -1,5 +1,5 @@
-"""When the rounds of a sweep end, and which batch sizes the last ones visit: rounds go where a
-verdict is open.
+"""The end of a sweep's rounds, and the batch sizes of the last ones: rounds go where a verdict is
+open.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Focused(StoppingRule[int]):
     time.
 
     While a functional of the curve is open, rounds visit all batch sizes. After that they visit
-    only those of the largest anomaly, whose label is `deciding`, while terms that cannot be
-    distinguished from 0 make a fifth of it or more. What further rounds are not expected to decide
-    is not open, see `findings.decidable`.
+    only the sizes of the largest anomaly, whose label is `deciding`. They do so while terms that
+    cannot be distinguished from 0 make a fifth of it or more. What further rounds are not expected
+    to decide is not open, see `findings.decidable`.
     """
 
     def __init__(
@@ -115,8 +115,8 @@ def all_fast(rows: Sequence[StepRow]) -> bool:
 def choose_rule(protocol: Protocol, path: AnyPath, fast_s: float = math.inf) -> StoppingRule[int]:
     """The rule of a sweep with a protocol, with a time limit in seconds where all steps are fast.
 
-    Rounds stay complete for a published protocol, whose number of rounds is fixed, and for `until`,
-    which asks every batch size to be precise.
+    Rounds stay complete for a published protocol, whose number is fixed, and for `until`, which is
+    about every size.
     """
     import pandas as pd
 

@@ -1,8 +1,7 @@
 """The next experiment worth its time, from the diagnosis and the experiments made so far.
 
 Every anomaly is a target, in the order of the answers, and last the fixed cost. `_PLAN` says in
-turns what each target may get; the first experiment that fits the time is the next one, and one
-that does not fit is passed over.
+turns what each target may get. The first experiment that fits the time is the next one.
 """
 
 from __future__ import annotations
@@ -133,15 +132,17 @@ def next_experiment(
 ) -> Experiment | None:
     """The next experiment to run; None if nothing is left to test, or nothing of it fits the time.
 
-    It looks at the entries and rows of earlier experiments: append the returned experiment to the
-    entries of `recording.json`, run it, write its rows, open the recording anew and ask again.
+    It looks at the entries and rows of earlier experiments. So append the returned experiment to
+    the entries of `recording.json` and run it. Write its rows, open the recording anew and ask
+    again.
     """
-    return next(candidates(_situation(recording, time_left_s, diagnosis, total_s)), None)
+    situation = _situation(recording, time_left_s, diagnosis, total_s)
+    return next(candidates(situation), None)
 
 
 @dataclass(frozen=True)
 class Rest:
-    """What a longer time limit would allow now."""
+    """The experiments that a longer time limit would allow now."""
 
     seconds: float  # expected seconds, at least: some experiments depend on the outcome of others
     # labels of the terms, and names of the changes of complete steps, that it is about
@@ -156,40 +157,34 @@ class Rest:
 
 
 def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
-    """What a longer time limit would allow; the arguments are those of `next_experiment`."""
+    """The experiments that a longer time limit would allow; arguments as of `next_experiment`."""
     situation = _situation(recording, math.inf, diagnosis)
-    unique = {
-        (
-            candidate.scope,
-            candidate.layer,
-            candidate.phase,
-            candidate.stage,
-            candidate.factors,
-        ): candidate
-        for candidate in candidates(situation)
-    }
+    budget = situation.budget
+    unique: dict[tuple[object, ...], Experiment] = {}
+    for candidate in candidates(situation):
+        place = (candidate.scope, candidate.layer, candidate.phase)
+        unique[place, candidate.stage, candidate.factors] = candidate
+    labels = {target.functional.weights: target.functional.label for target, _ in situation.targets}
     what: list[str] = []
+    tested: list[str] = []
+    changes: set[str] = set()
     for experiment in unique.values():
+        useful = [name for name in experiment.factors if not budget.refuses(name)]
         if experiment.scope == Scope.TERM:
             what.append(work_label(experiment.layer, experiment.phase))
         else:
-            what += [name for name in experiment.factors if not situation.budget.refuses(name)]
-    labels = {target.functional.weights: target.functional.label for target, _ in situation.targets}
-    tested = [
-        test.functional for experiment in unique.values() for test in experiment.by_functional()
-    ]
-    tried = {
-        name
-        for experiment in unique.values()
-        if experiment.functional_kind == TIME
-        for name in experiment.factors
-    }
-    return Rest(
-        sum(map(situation.budget.shortest_s, unique.values())),
-        tuple(dict.fromkeys(what)),
-        tuple(dict.fromkeys(labels[functional] for functional in tested if functional in labels)),
-        sum(not situation.budget.refuses(name) for name in tried),
-    )
+            what += useful
+        if experiment.functional_kind == TIME:
+            changes.update(useful)
+        for test in experiment.by_functional():
+            if test.functional in labels:
+                tested.append(labels[test.functional])
+    seconds = sum(map(budget.shortest_s, unique.values()))
+    return Rest(seconds, _unique(what), _unique(tested), len(changes))
+
+
+def _unique(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
 
 
 def _situation(
@@ -198,53 +193,52 @@ def _situation(
     from ..analysis.diagnosis.explain import explain
     from ..analysis.diagnosis.suggested import suggest_shares
 
+    meta = recording.meta
     diagnosis = diagnosis or explain(recording)
-    replayable: dict[tuple[str | None, str | None], set[str]] = defaultdict(set)
+    replayable = defaultdict[tuple[str | None, str | None], set[str]](set)
     names = group_of(diagnosis.recorded.groups)
     for row in recording.rows("operators", ["layer", "phase", "op"]):
-        replayable[names.get(row["layer"] or "", row["layer"]), row["phase"]].add(row["op"])
-    made = experiments_of(recording.meta)
-    starts_s = tuple(
-        seconds
-        for experiment in made
-        for name, seconds in experiment.setup_s.items()
-        if not is_costly(name)
-    )
-    facts = starts_s, impossible(recording), fullness(recording), total_s
-    framework = framework_beside_torch(recording)
+        layer = names.get(row["layer"] or "", row["layer"])
+        replayable[layer, row["phase"]].add(row["op"])
+    made = experiments_of(meta)
+    starts_s: list[float] = []
+    for experiment in made:
+        setups = experiment.setup_s.items()
+        starts_s += [seconds for name, seconds in setups if not is_costly(name)]
     budget = Budget(
         diagnosis,
-        device_kind(recording.meta),
+        device_kind(meta),
         time_left_s,
-        *facts,
-        _run_s(recording),
-        framework,
-        paces_of(diagnosis),
-        compiling_s(recording),
+        starts_s=tuple(starts_s),
+        impossible=impossible(recording),
+        fullness=fullness(recording),
+        total_s=total_s,
+        run_s=_run_s(recording),
+        framework=framework_beside_torch(recording),
+        paces=paces_of(diagnosis),
+        compiling_s=compiling_s(recording),
     )
     # Without a curve nothing is attributed, and one profile says what to try first; of a program
     # too, whose every try takes seconds.
     one_profile = len(diagnosis.curve.points) == 1 or budget.run_s is not None
     suggested = suggest_shares(recording) if one_profile else {}
-    return Situation(diagnosis, made, dict(replayable), budget, probed(recording.meta), suggested)
+    return Situation(diagnosis, made, dict(replayable), budget, probed(meta), suggested)
 
 
 def paces_of(diagnosis: Diagnosis) -> dict[str, float]:
-    """Time of complete steps with each factor, as a factor on that of the unmodified ones beside
-    them; of the last experiment that measured it.
+    """Time of complete steps with each factor, as a multiple of the unmodified ones; the last
+    experiment counts.
     """
-    return {
-        outcome.factor: sum(time.value for time in outcome.changed_ms)
-        / sum(time.value for time in outcome.times_ms)
-        for outcome in diagnosis.outcomes
-        if outcome.experiment.scope == Scope.STEP and outcome.factor and outcome.changed_ms
-    }
+    paces = {}
+    for outcome in diagnosis.outcomes:
+        if outcome.experiment.scope == Scope.STEP and outcome.factor and outcome.changed_ms:
+            changed_ms = sum(time.value for time in outcome.changed_ms)
+            paces[outcome.factor] = changed_ms / sum(time.value for time in outcome.times_ms)
+    return paces
 
 
 def _run_s(recording: Recording) -> float | None:
-    """Seconds of a run of a program beside its steps, as it is known; None if the steps are not a
-    program's.
-    """
+    """Known seconds of a run of a program beside its steps; None if no program ran the steps."""
     if recording.meta.get("program") is None:
         return None
     startup_s: dict[str, float] = recording.meta.get("startup_s") or {"": 0.0}
@@ -255,10 +249,9 @@ def candidates(situation: Situation) -> Iterator[Experiment]:
     """Experiments that fit the time, the best first; later ones assume nothing of earlier ones.
 
     Causes of anomalies come first, but leave time to the plan of remedies. Where a step of the
-    largest size is slow, only what makes a large part of the step comes before what saves there. Of
-    the fixed cost, which is usual, only what makes a large part of the step comes before that plan,
-    the rest before its further rounds. It waits where it would leave too little to the largest
-    size, where one trains.
+    largest size is slow, only large parts of the step come before that plan. The same holds of the
+    fixed cost, which is usual: its rest comes before further rounds of the plan. It waits where it
+    would leave too little to the largest size, where one trains.
     """
     remedies = RemedyPlan(situation)
     first = [row for row in _PLAN if row.turn == 1]
@@ -288,34 +281,38 @@ def _before_remedies(
 
 
 def _of_causes(situation: Situation, plan: Iterable[_Row]) -> Iterator[Experiment]:
+    for case, rows in _list_cases(situation, plan):
+        for row in rows:
+            if row.when(case):
+                for experiment in row.what(case):
+                    yield from situation.budget.fitting(experiment)
+
+
+def _list_cases(
+    situation: Situation, plan: Iterable[_Row]
+) -> Iterator[tuple[TermCase, list[_Row]]]:
+    """Every case with its rows of a turn, one turn after the other."""
     for _, turn in groupby(plan, key=lambda row: row.turn):
         groups = [(part, list(rows)) for part, rows in groupby(turn, key=lambda row: row.part)]
         for target, terms in situation.targets:
             for part, rows in groups:
                 for share in [None] if part is None else terms[part]:
-                    case = TermCase(situation, target, terms, share)
-                    for row in rows:
-                        for experiment in row.what(case) if row.when(case) else ():
-                            yield from situation.budget.fitting(experiment)
+                    yield TermCase(situation, target, terms, share), rows
 
 
 def open_terms(diagnosis: Diagnosis) -> tuple[Share, ...]:
-    """The terms of the largest anomaly that matter and are not yet told from 0; none if they make
-    under 20 % of it.
+    """The large terms of the largest anomaly that are not yet told from 0; none if they make under
+    20 %.
     """
     if not diagnosis.explanations:
         return ()
     largest = diagnosis.explanations[0]
-    unclear = {
-        term.label
-        for total in largest.causes
-        if total.cause == causes.NOT_SIGNIFICANT
-        for term in total.terms
-        if abs(term.amount) >= _LEAST_TERM * abs(largest.value.value)
-    }
-    terms = tuple(share for share in largest.shares if share.label in unclear)
-    return (
-        terms
-        if sum(abs(share.value.value) for share in terms) >= _OPEN * abs(largest.value.value)
-        else ()
-    )
+    size = abs(largest.value.value)
+    unclear: set[str] = set()
+    for total in largest.causes:
+        if total.cause == causes.NOT_SIGNIFICANT:
+            terms = total.terms
+            unclear.update(t.label for t in terms if abs(t.amount) >= _LEAST_TERM * size)
+    shares = tuple(share for share in largest.shares if share.label in unclear)
+    together = sum(abs(share.value.value) for share in shares)
+    return shares if together >= _OPEN * size else ()

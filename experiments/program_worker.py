@@ -48,7 +48,7 @@ def fits_programs(factor: Factor) -> bool:
 
 
 class ProgramWorker(Command):
-    """The runs of one variant; the methods are those of `StepWorker`."""
+    """The runs of one variant; methods as of `StepWorker`."""
 
     def __init__(self, target: Target, factor: str | None) -> None:
         configuration = target.configuration

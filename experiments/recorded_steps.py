@@ -1,10 +1,9 @@
-"""What a recording says of the steps that experiments run again: how they are built, their memory
-and their clocks.
-"""
+"""The recorded steps that experiments run again: how they are built, their memory and clocks."""
 
 from __future__ import annotations
 
 from statistics import median
+from typing import TYPE_CHECKING
 
 from ..analysis.causes.context import OPERAND_COLUMNS, read_operands, weights_of
 from ..profiling.collect.compilations import OWN
@@ -12,6 +11,9 @@ from ..profiling.measure.configuration import Configuration
 from ..profiling.recording.store import Recording
 from .factor import Target
 from .step_worker import CUDA_CONTEXT_BYTES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def _most_bytes(recording: Recording, column: str) -> dict[int, int]:
@@ -30,58 +32,53 @@ def fullness(recording: Recording) -> dict[int, float]:
     unknown.
     """
     capacity = (recording.meta.get("device") or {}).get("memory_bytes")
-    most = _most_bytes(recording, "peak_memory_bytes") | _most_bytes(
-        recording, "reserved_memory_bytes"
-    )
-    return (
-        {batch: (size + CUDA_CONTEXT_BYTES) / capacity for batch, size in most.items()}
-        if capacity
-        else {}
-    )
+    if not capacity:
+        return {}
+    most = _most_bytes(recording, "peak_memory_bytes")
+    most |= _most_bytes(recording, "reserved_memory_bytes")
+    return {batch: (size + CUDA_CONTEXT_BYTES) / capacity for batch, size in most.items()}
 
 
 def target_of(
     recording: Recording, configuration: Configuration, batches: tuple[int, ...]
 ) -> Target:
-    """The steps of a recording at some batch sizes, with what is recorded of them."""
+    """The steps of a recording at some batch sizes, as far as it describes them."""
     peaks = _most_bytes(recording, "peak_memory_bytes")
     largest = peaks.get(batches[-1]) if batches else None
     memory_shares = {batch: peak / largest for batch, peak in peaks.items()} if largest else {}
-    rows = recording.arrow("operators", OPERAND_COLUMNS)
-    phases, ops = (
-        frozenset(filter(None, rows[name].unique().to_pylist())) for name in ("phase", "op")
-    )
+    operators = recording.arrow("operators", OPERAND_COLUMNS)
+    phases = _names(operators["phase"])
     if not phases:  # of a program, whose operators are its kernels
-        kernels = recording.arrow("kernels", ["phase"])["phase"]
-        phases = frozenset(filter(None, kernels.unique().to_pylist()))
-    clocks = recording.rows("steps", ["batch", "sm_clock_hz"])
-    clocks_hz = [
-        row["sm_clock_hz"] for row in clocks if row["sm_clock_hz"] and row["batch"] in batches
-    ]
-    weights = weights_of(read_operands(rows, {}))
+        phases = _names(recording.arrow("kernels", ["phase"])["phase"])
+    clocks_hz = []
+    for row in recording.rows("steps", ["batch", "sm_clock_hz"]):
+        if row["sm_clock_hz"] and row["batch"] in batches:
+            clocks_hz.append(row["sm_clock_hz"])
     code = _read_code(recording)
+    compiled = [batch for batch, ran in code.items() if ran == OWN]
     return Target(
         configuration,
         batches,
         memory_shares,
-        phases,
-        ops,
-        min(clocks_hz, default=None),
-        weights,
-        {batch: code[batch] for batch in batches if batch in code},
-        tuple(
-            batch
-            for batch, code_there in code.items()
-            if code_there == OWN and batch not in batches
-        ),
+        phases=phases,
+        operators=_names(operators["op"]),
+        lowest_clock_hz=min(clocks_hz, default=None),
+        weights=weights_of(read_operands(operators, {})),
+        compiled_code={batch: code[batch] for batch in batches if batch in code},
+        compiled_before=tuple(batch for batch in compiled if batch not in batches),
     )
 
 
-def compiling_s(recording: Recording) -> float | None:
-    """Expected seconds to compile the steps for all their batch sizes, by what their first steps
-    took; None if the user's step is not compiled, or no first step is known.
+def _names(column: pa.ChunkedArray) -> frozenset[str]:
+    """The different names in a column."""
+    return frozenset(filter(None, column.unique().to_pylist()))
 
-    The smallest size is compiled before any is measured, and with it what all have in common.
+
+def compiling_s(recording: Recording) -> float | None:
+    """Expected seconds to compile the steps for all their batch sizes, by the times of their first
+    steps. None if the user's step is not compiled, or no first step is known.
+
+    The smallest size is compiled before any is measured, and with it the common part of all.
     """
     code, setups_s = _read_code(recording), recording.meta.get("setup_s") or {}
     own = sorted(batch for batch, ran in code.items() if ran == OWN and str(batch) in setups_s)
@@ -90,7 +87,7 @@ def compiling_s(recording: Recording) -> float | None:
 
 
 def _read_code(recording: Recording) -> dict[int, str]:
-    """What the steps ran of torch.compile's code, by batch size, in the order of their first."""
+    """The kind of torch.compile's code that steps ran, by batch size, the first step first."""
     rows = recording.rows("steps", ["batch", "compiled_code"])
     code: dict[int, str] = {}
     for row in rows:

@@ -1,5 +1,4 @@
-"""The plan of remedies: what commonly helps is tried on complete steps, whether there is an anomaly
-or not.
+"""The plan of remedies: common changes are tried on complete steps, with an anomaly or without.
 
 A few rounds for all say which changes lead. Fresh rounds measure these, and how they add to each
 other. What adds is a set, which fresh rounds measure together with its members. Each experiment has
@@ -9,7 +8,7 @@ processes of its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -58,40 +57,41 @@ _FOLLOWS = 2.5  # time of the rest of this plan, as a factor on its next experim
 
 @dataclass(frozen=True)
 class RemedyPlan:
-    """What is still to be tried on complete steps."""
+    """The changes that are still to be tried on complete steps."""
 
     situation: Situation
 
     def candidates(self) -> Iterator[Experiment]:
-        """The experiments that fit the time, the best first; what leads a first screen comes before
-        a second one.
+        """The experiments that fit the time, the best first; the leaders of a first screen come
+        before a second one.
         """
-        screen, fresh = self._screen(), self._confirm()
         yield from self._fitting(self._test_suggested())
+        screen, fresh = self._screen(), self._confirm()
         yield from self._fitting(*((fresh, screen) if self._made else (screen, fresh)))
 
     def together(self) -> Iterator[Experiment]:
-        """The changes that add to each other, on fresh rounds together; where nothing saves, what
-        rules out that the others do.
+        """Fresh rounds of the changes that add to each other; where nothing saves, a test that
+        rules out the others.
         """
-        yield from self._fitting(self._together(), self._ruling_out())
+        yield from self._fitting(self._together(), self._rule_out())
 
     def further(self) -> Iterator[Experiment]:
-        """What may follow where time is left: more rounds of what is open, and changes with a long
+        """Experiments for time that is left: more rounds of open changes, and changes with a long
         set-up.
         """
         yield from self._fitting(self._again(), self._costly())
 
     def _fitting(self, *experiments: Experiment | None) -> Iterator[Experiment]:
-        for wanted in experiments if self._sizes else ():
+        for wanted in filter(None, experiments):
             for batches in self._batches(wanted):
-                if wanted and (fitting := self._fit_at(wanted, batches)):
+                if fitting := self._fit_at(wanted, batches):
                     yield from fitting
                     break
 
     def _fit_at(self, wanted: Experiment, batches: tuple[int, ...]) -> list[Experiment]:
-        """An experiment at some batch sizes that fits the time, in a list; of steps so slow that
-        two starts with their rounds do at most, with one round after each of more starts.
+        """An experiment at some batch sizes that fits the time, in a list.
+
+        If steps are so slow that at most two starts fit, each of more starts has one round.
         """
         at = self._at(wanted, batches)
         fitting = self._fit(at)
@@ -128,19 +128,22 @@ class RemedyPlan:
                 break
             fewer = replace(wanted, factors=wanted.factors[:count])
             of_fewer = list(self.situation.budget.fitting(fewer))
-            best = of_fewer if of_fewer and of_fewer[0].starts > best[0].starts else best
+            if of_fewer and of_fewer[0].starts > best[0].starts:
+                best = of_fewer
         return best
 
     def needed_s(self) -> float:
-        """Expected seconds of what is still to be tried, but for changes with a long set-up."""
+        """Expected seconds of the tests to come, without changes with a long set-up."""
         if not self._sizes:
             return 0.0
-        wanted = self._screen() or self._confirm() or self._together() or self._ruling_out()
+        wanted = self._screen() or self._confirm() or self._together() or self._rule_out()
         return _FOLLOWS * self.situation.budget.shortest_s(wanted) if wanted else 0.0
 
     def at_largest_s(self) -> float:
-        """Expected seconds of fresh rounds of one change at the largest batch size; 0 if they were
-        made, if nothing leads, or if starts of processes make most of it, as at any other size.
+        """Expected seconds of fresh rounds of one change at the largest batch size.
+
+        0 if they were made, if nothing leads, or if they are mostly starts of processes, as at any
+        other size.
         """
         names = self._leaders if self._made else list(COMMON)
         if not self._sizes or not names:
@@ -163,36 +166,38 @@ class RemedyPlan:
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
-        sizes = sorted(
-            int(condition)
-            for condition in self.situation.diagnosis.curve.conditions
-            if condition != UNKNOWN and condition not in self.situation.probed
-        )
-        return tuple(dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1]))) if sizes else ()
+        """The smallest, the middle and the largest batch size of the sweep."""
+        conditions = self.situation.diagnosis.curve.conditions
+        measured = [int(condition) for condition in conditions if condition != UNKNOWN]
+        sizes = sorted(size for size in measured if size not in self.situation.probed)
+        if not sizes:
+            return ()
+        middle = sizes[len(sizes) // 2]
+        return tuple(dict.fromkeys((sizes[0], middle, sizes[-1])))
 
-    def _batches(self, wanted: Experiment | None) -> list[tuple[int, ...]]:
+    def _batches(self, wanted: Experiment) -> list[tuple[int, ...]]:
         """The batch sizes that an experiment may have, the best first: one trains at
         the largest.
         """
-        if wanted is None:
+        if not self._sizes:
             return []
-        first, *_, last = (*self._sizes, self._sizes[-1])
+        first, last = self._sizes[0], self._sizes[-1]
         is_screen = wanted.stage == Stage.SCREEN
-        leader = None if is_screen or not self._leaders else self._change(self._leaders[0])
-        alone = last if leader is None else leader.leading_size
+        alone = last
+        if self._leaders and not is_screen:
+            alone = self._change(self._leaders[0]).leading_size
         if alone == last and self.is_of_largest:
             return [(last,)]
-        all_sizes = [] if is_screen else [self._sizes]
-        choices = [*all_sizes, (first, last), (alone,)]
-        unique = dict.fromkeys(tuple(sorted(set(choice))) for choice in choices)
+        choices = [tuple(sorted({first, last})), (alone,)]
+        if not is_screen:
+            choices.insert(0, self._sizes)
         # Of a program every further size costs starts, and what follows needs them too.
         budget = self.situation.budget
         limit_s = budget.time_left_s / (1.0 if budget.run_s is None else _FOLLOWS)
-        whole = [
-            choice
-            for choice in unique
-            if budget.shortest_s(replace(wanted, batches=choice)) <= limit_s
-        ]
+        whole = []
+        for choice in dict.fromkeys(choices):
+            if budget.shortest_s(replace(wanted, batches=choice)) <= limit_s:
+                whole.append(choice)
         return [*whole, (alone,), (last,), (first,)]
 
     @cached_property
@@ -205,7 +210,7 @@ class RemedyPlan:
         return [made for made in self.situation.made if made.functional_kind == TIME]
 
     def _change(self, name: str) -> TriedChange:
-        """What the experiments so far say of a change."""
+        """A change, as the experiments so far show it."""
         if name not in self._changes:
             largest = max(self._sizes, default=0)
             self._changes[name] = TriedChange.of(name, self.situation, largest, self.is_of_largest)
@@ -231,18 +236,22 @@ class RemedyPlan:
         )
 
     def _screen(self) -> Experiment | None:
-        """A few rounds of every change that was not tried; those that do not apply come along and
-        say why.
+        """A few rounds of every change that was not tried; changes that do not apply come along
+        and say why.
         """
         names = [name for name in self._order(costly=False) if self._change(name).is_new]
-        return self._experiment(Stage.SCREEN, names) if names else None
+        return self._some(Stage.SCREEN, names)
+
+    def _some(self, stage: Stage, names: Sequence[str]) -> Experiment | None:
+        """The experiment on some changes; None without any."""
+        return self._experiment(stage, names) if names else None
 
     def _test_suggested(self) -> Experiment | None:
         """Fresh rounds of the change of a program that its profile suggests most.
 
-        The profile chose it before anything ran, and not luck: a screen would only take the time
-        of its runs, each of which is a start. One that the program does not run with, as its
-        operators have no bf16, leaves its place to the next.
+        The profile chose it before anything ran, and not luck. A screen would only take the time of
+        its runs, each of which is a start. A program may not run with it, e.g. because its
+        operators have no bf16. Then it leaves its place to the next.
         """
         ran = any(set(made.factors) - set(made.untested) for made in self._made)
         if self.situation.budget.run_s is None or ran:
@@ -257,41 +266,35 @@ class RemedyPlan:
 
     def _confirm(self) -> Experiment | None:
         """Fresh rounds of the leaders, and of each with those before it."""
-        names = [
-            name
-            for name in (*self._leaders, *self._chain[1:])
-            if not self._change(name).was_in(Stage.CONFIRM)
-        ]
-        return self._experiment(Stage.CONFIRM, names) if names else None
+        names = [*self._leaders, *self._chain[1:]]
+        return self._some(Stage.CONFIRM, self._not_in(Stage.CONFIRM, names))
+
+    def _not_in(self, stage: Stage, names: Iterable[str]) -> list[str]:
+        return [name for name in names if not self._change(name).was_in(stage)]
 
     def _together(self) -> Experiment | None:
         """Fresh rounds of the changes that add to each other, together, and of leaders that help.
 
         A single change gets them until two experiments had it on fresh rounds: processes differ.
         """
-        helping = [
-            name
-            for name in self._leaders
-            if self._change(name).helps and self._change(name).fresh_experiments < _LEAST_FRESH
-        ]
-        together = [name_together(self._set)] if len(self._set) > 1 else []
-        new = [
-            name for name in (*together, *helping) if not self._change(name).was_in(Stage.REMEDY)
-        ]
-        return self._experiment(Stage.REMEDY, new) if new else None
+        names = [name_together(self._set)] if len(self._set) > 1 else []
+        for name in self._leaders:
+            change = self._change(name)
+            if change.helps and change.fresh_experiments < _LEAST_FRESH:
+                names.append(name)
+        return self._some(Stage.REMEDY, self._not_in(Stage.REMEDY, names))
 
-    def _ruling_out(self) -> Experiment | None:
-        """More starts of what may still save something at the largest size, where nothing is shown
-        to: that nothing does is an answer too.
+    def _rule_out(self) -> Experiment | None:
+        """More starts of changes that may still save something at the largest size, where none is
+        shown to. That nothing helps is an answer too.
         """
         remedies = self.situation.diagnosis.remedies
         measured = [saving.factor for saving in (*remedies.savings, *remedies.sets)]
-        if not self.is_of_largest or any(
-            self._change(name).is_proven_at_largest for name in measured
-        ):
+        proven = any(self._change(name).is_proven_at_largest for name in measured)
+        if proven or not self.is_of_largest:
             return None
         open_ = [name for name in self._order(costly=False) if self._may_be_ruled_out(name)]
-        return self._experiment(Stage.REMEDY, open_) if open_ else None
+        return self._some(Stage.REMEDY, open_)
 
     def _may_be_ruled_out(self, name: str) -> bool:
         change = self._change(name)
@@ -302,44 +305,44 @@ class RemedyPlan:
         made = [made for made in self._made if made.stage == Stage.REMEDY]
         if len(made) != 1:
             return None
-        open_ = [name for name in made[0].factors if self._change(name).is_open]
-        return self._experiment(Stage.REMEDY, open_) if open_ else None
+        return self._some(
+            Stage.REMEDY, [name for name in made[0].factors if self._change(name).is_open]
+        )
 
     def _costly(self) -> Experiment | None:
         """Fresh rounds of a change with a long set-up, and of the set with it."""
-        new = [name for name in self._order(costly=True) if self._change(name).is_new][:1]
+        new = [name for name in self._order(costly=True) if self._change(name).is_new]
         if not new:
             return None
-        whole = [name_together((*self._set, name)) for name in new if self._set]
-        return replace(self._experiment(Stage.CONFIRM, [*new, *whole]), starts=_LEAST_FRESH)
+        names = new[:1]
+        if self._set:
+            names.append(name_together((*self._set, new[0])))
+        return replace(self._experiment(Stage.CONFIRM, names), starts=_LEAST_FRESH)
 
     def _order(self, *, costly: bool) -> list[str]:
-        device = self.situation.budget.device
+        budget = self.situation.budget
         claimed = self._collect_claims()
         disturbed = self.situation.diagnosis.disturbances
         # Threads that spin at a barrier wait for one that has no core, for most of the step.
         crowded = disturbed is not None and disturbed.prevail
 
         def place(name: str) -> tuple[bool, bool, bool, float, int]:
-            refused, small = FACTORS[name].refusal(device) is not None, self._saves_little(name)
+            refused, small = budget.refuses(name), self._saves_little(name)
             frees_cores = crowded and FACTORS[name].sets == _THREADS
             share = claimed[name] if claimed[name] >= _SUGGESTED else 0.0
             return refused, not frees_cores, small, -share, COMMON[name].common or 0
 
-        names = (
-            name
-            for name in COMMON
-            if is_costly(name) == costly and self.situation.budget.fits(Scope.STEP, name)
-        )
-        return sorted(names, key=place)
+        alike = [name for name in COMMON if is_costly(name) == costly]
+        return sorted((name for name in alike if budget.fits(Scope.STEP, name)), key=place)
 
     def _saves_little(self, name: str) -> bool:
         """Whether all that a change could save at the largest size is known to be little."""
         phase, budget = COMMON[name].phase, self.situation.budget
         if phase is None or not self._sizes:
             return False
-        most_ms = budget.pass_ms(Key(None, phase, KERNELS), self._sizes[-1:])
-        return 0 < most_ms < _SUGGESTED * budget.pass_ms(None, self._sizes[-1:])
+        largest = self._sizes[-1:]
+        most_ms = budget.pass_ms(Key(None, phase, KERNELS), largest)
+        return 0 < most_ms < _SUGGESTED * budget.pass_ms(None, largest)
 
     def _collect_claims(self) -> dict[str, float]:
         factors = defaultdict[str, list[str]](list)  # by the cause that they test
@@ -357,24 +360,25 @@ class RemedyPlan:
     @cached_property
     def _leaders(self) -> list[str]:
         """The changes that lead so far, the best first: one trains at the largest batch size."""
-        tried = (saving.factor for saving in self.situation.diagnosis.remedies.tried)
-        changes = (self._change(name) for name in tried if name in COMMON)
-        leading = sorted(
-            (change for change in changes if change.leads), key=lambda change: change.place
-        )
+        tried = [saving.factor for saving in self.situation.diagnosis.remedies.tried]
+        changes = [self._change(name) for name in tried if name in COMMON]
+        leading = [change for change in changes if change.leads]
+        leading.sort(key=lambda change: change.place)
         return [change.name for change in leading[:_MOST_LEADERS]]
 
     @cached_property
     def _chain(self) -> list[str]:
-        """The best leader, then that with the second, and so on; none changes results, or sets what
-        another does.
+        """The best leader, then both best, and so on; none changes results, or sets the same as
+        another.
         """
+        chain: list[str] = []
         joined: list[str] = []
         for name in self._leaders:
             taken = {FACTORS[other].sets for other in joined} - {None}
             if not self._change(name).changes_results and FACTORS[name].sets not in taken:
                 joined.append(name)
-        return [name_together(joined[: index + 1]) for index in range(len(joined))]
+                chain.append(name_together(joined))
+        return chain
 
     @cached_property
     def _set(self) -> tuple[str, ...]:
@@ -390,12 +394,11 @@ class RemedyPlan:
 
 
 def impossible(recording: Recording) -> frozenset[str]:
-    """The changes that the steps of a recording are known to refuse, of those that
-    commonly help.
-    """
+    """The common changes that the steps of a recording are known to refuse."""
     try:
         target = target_of(recording, configuration_of(recording.meta), ())
     except CurvescopeError:  # its steps cannot be built at all
         return frozenset()
-    tried = [name for name in COMMON if FACTORS[name].refusal(device_kind(recording.meta)) is None]
+    device = device_kind(recording.meta)
+    tried = [name for name in COMMON if FACTORS[name].refusal(device) is None]
     return frozenset(name for name in tried if COMMON[name].reason_against(target) is not None)

@@ -1,6 +1,4 @@
-"""What experiments on terms and on complete steps share: interleaved rounds, rows, and the entry at
-the end.
-"""
+"""Base of experiments on terms and on complete steps: interleaved rounds, rows, and the entry."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ class Watch:
 
 @dataclass
 class Runner(ABC):
-    """One experiment while it runs; a subclass says what a visit is."""
+    """One experiment while it runs; subclasses make the visits."""
 
     experiment: Experiment
     writer: RecordingWriter
@@ -80,13 +78,11 @@ class Runner(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """End what the experiment holds, and note what it showed besides times."""
+        """Free what the experiment holds, and note its results besides times."""
 
     @abstractmethod
     def reason_against(self, name: str) -> str | None:
-        """The reason why a factor that fits the device cannot be changed; None if it can, as far as
-        is known.
-        """
+        """The reason why a factor that fits the device cannot be changed; None if none is known."""
 
     def expected_s(self, condition: Condition) -> float:  # noqa: ARG002 - of a first visit
         """Seconds that a first visit of a condition is expected to take; 0 where
@@ -105,8 +101,8 @@ class Runner(ABC):
         return self.rows
 
     def run(self) -> Experiment:
-        """Run the experiment and record it with what could not be changed; rows are kept whatever
-        happens.
+        """Run the experiment and record it with the factors that could not be changed; rows are
+        kept whatever happens.
         """
         done = False
         try:
@@ -115,10 +111,8 @@ class Runner(ABC):
             self.end()
             self.write()
             recorded = self.entry(done=done)
-            factors = [
-                factor for name in recorded.factors if (factor := _factor(name, recorded.scope))
-            ]
-            facts = [factor.facts(recorded.scope, self.device) for factor in factors]
+            factors = [_factor(name, recorded.scope) for name in recorded.factors]
+            facts = [factor.facts(recorded.scope, self.device) for factor in factors if factor]
             record_experiment(self.writer, recorded, facts)
         return recorded
 
@@ -137,10 +131,10 @@ class Runner(ABC):
         """The factors that can be changed, as far as is known; the others are untested."""
         scope, names = self.experiment.scope, self.experiment.factors
         for name in names:
-            if (factor := _factor(name, scope)) is None:
-                why: str | None = (
-                    f"there is no such factor of {'terms' if scope == 'term' else 'complete steps'}"
-                )
+            factor = _factor(name, scope)
+            if factor is None:
+                steps = "terms" if scope == Scope.TERM else "complete steps"
+                why: str | None = f"there is no such factor of {steps}"
             else:
                 why = factor.refusal(self.device) or self.reason_against(name)
             if why is not None:
@@ -156,22 +150,28 @@ class Runner(ABC):
 
         `seed` is as of `Loop`.
         """
-        elapsed_s, first = self.elapsed_s, max((row["round"] for row in self.rows), default=-1) + 1
-        limits = self.experiment.time_limit_s, self.experiment.deadline_s
-        limit_s, deadline_s = (
-            None if limit is None else elapsed_s + share * (limit - elapsed_s) for limit in limits
-        )
+        elapsed_s = self.elapsed_s
+        first = max((row["round"] for row in self.rows), default=-1) + 1
+
+        def visit(condition: Condition, round_: int) -> None:
+            self._time_visit(condition, first + round_)
+
+        def end_of(limit_s: float | None) -> float | None:
+            return None if limit_s is None else elapsed_s + share * (limit_s - elapsed_s)
+
+        limit_s = end_of(self.experiment.time_limit_s)
+        deadline_s = end_of(self.experiment.deadline_s)
         rule = Complete[Condition](self.experiment.rounds, limit_s, deadline_s)
         rounds = Loop(
             conditions=conditions,
-            visit=lambda condition, round_: self._time_visit(condition, first + round_),
+            visit=visit,
             rule=_InTime(Until(rule, self.watch.enough), self),
             finished=self.finished,
             group=self.group,
             seed=seed,
             begin_round=self.write,
             rows=self.rows_to_decide,
-            label=lambda condition: f"{condition[0] or 'unmodified'}, batch {condition[1]}",
+            label=_label,
             report=self.watch.report,
             elapsed_s=elapsed_s,
             clock_s=self.watch.clock_s,
@@ -189,15 +189,11 @@ class Runner(ABC):
         self._visit_s[condition] = self.elapsed_s - began_s
 
     def _add(self, condition: Condition, round_: int, timed: Iterable[Row]) -> None:
-        """Add the rows of a visit, given without the columns of the experiment."""
+        """Add the rows of a visit, which lack the columns of the experiment."""
         name, batch = condition
-        key = {
-            "experiment": self.experiment.number,
-            "factor": name,
-            "batch": batch,
-            "round": round_,
-        }
-        self.rows += [{**key, "index": index, **row} for index, row in enumerate(timed)]
+        key = {"experiment": self.experiment.number, "factor": name}
+        for index, row in enumerate(timed):
+            self.rows.append({**key, "batch": batch, "round": round_, "index": index, **row})
 
     def ran(self, name: str | None) -> list[Row]:
         """The rows of a factor so far."""
@@ -212,24 +208,20 @@ class Runner(ABC):
 
     def drop_unwritten(self, name: str) -> None:
         """Remove the rows of a factor that are not recorded yet."""
-        self.rows[self._written :] = [
-            row for row in self.rows[self._written :] if row["factor"] != name
-        ]
+        unwritten = self.rows[self._written :]
+        self.rows[self._written :] = [row for row in unwritten if row["factor"] != name]
 
     def entry(self, *, done: bool) -> Experiment:
         """The experiment as recorded; `done` is whether it ran to its end."""
-        names, ran = self.experiment.factors, {row["factor"] for row in self.rows}
+        names = self.experiment.factors
         if not done:
-            self.untested = (
-                dict.fromkeys((name for name in names if name not in ran), TIME_IS_UP)
-                | self.untested
-            )
+            ran = {row["factor"] for row in self.rows}
+            late = [name for name in names if name not in ran]
+            self.untested = dict.fromkeys(late, TIME_IS_UP) | self.untested
         return replace(
             self.experiment,
-            untested={name: self.untested[name] for name in names if name in self.untested},
-            changed_results={
-                name: self.changed_results[name] for name in names if name in self.changed_results
-            },
+            untested=_in_order(self.untested, names),
+            changed_results=_in_order(self.changed_results, names),
             notes=tuple(dict.fromkeys(self.notes)),
             done=done,
         )
@@ -251,4 +243,16 @@ class _InTime(StoppingRule[Condition]):
 
 def _factor(name: str, scope: str) -> Factor | None:
     factor = factor_of(name)
-    return factor if factor and (factor.term if scope == Scope.TERM else factor.step) else None
+    if factor is None:
+        return None
+    change = factor.term if scope == Scope.TERM else factor.step
+    return factor if change else None
+
+
+def _label(condition: Condition) -> str:
+    name, batch = condition
+    return f"{name or 'unmodified'}, batch {batch}"
+
+
+def _in_order(entries: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    return {name: entries[name] for name in names if name in entries}

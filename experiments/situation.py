@@ -1,6 +1,4 @@
-"""What a plan of experiments is made of: the diagnosis, the experiments so far, and the time that
-is left.
-"""
+"""The basis of a plan of experiments: the diagnosis, the experiments so far, and the time left."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ _MOST_TERMS = 4
 
 @dataclass(frozen=True)
 class Situation:
-    """What a plan is made of."""
+    """The basis of a plan."""
 
     diagnosis: Diagnosis
     made: tuple[Experiment, ...]
@@ -50,14 +48,15 @@ class Situation:
         """Anomalies with the terms to test, in the order of the answers; then the fixed cost, which
         is usual.
         """
-        fixed = self.diagnosis.fixed_cost
-        targets = [*self.diagnosis.explanations, *([fixed] if fixed is not None else [])]
+        targets = list(self.diagnosis.explanations)
+        if self.diagnosis.fixed_cost is not None:
+            targets.append(self.diagnosis.fixed_cost)
         return [(target, self._terms(target)) for target in targets if not target.noise]
 
     def _terms(self, target: Explanation) -> list[Share]:
         """The terms with kernels that make most of the target in its direction, the largest first.
 
-        What complete steps have confirmed of a term is explained, and counts as made.
+        If complete steps confirmed a part of a term, it is explained, and counts as made.
         """
         sign = np.sign(target.value.value)
         explained: dict[str, float] = defaultdict(float)
@@ -65,16 +64,19 @@ class Situation:
             if total.confirmed_on_steps:
                 for term in total.terms:
                     explained[term.label] += sign * term.amount
-        agreeing = [s for s in target.shares if s.key.kind == KERNELS and s.value.value * sign > 0]
-        left = {
-            share.label: max(sign * share.value.value - explained[share.label], 0.0)
-            for share in agreeing
-        }
+        left: dict[str, float] = {}
+        agreeing = []
+        agreeing_ms = 0.0
+        for share in target.shares:
+            amount = sign * share.value.value
+            if share.key.kind == KERNELS and amount > 0:
+                agreeing.append(share)
+                agreeing_ms += amount
+                left[share.label] = max(amount - explained[share.label], 0.0)
         agreeing.sort(key=lambda share: (-left[share.label], share.label))
-        missing = (1.0 - _MOST) * sum(abs(share.value.value) for share in agreeing)
         terms: list[Share] = []
         for share in agreeing[:_MOST_TERMS]:
-            if sum(left.values()) <= missing:
+            if sum(left.values()) <= (1.0 - _MOST) * agreeing_ms:
                 break
             del left[share.label]
             terms.append(share)
@@ -85,8 +87,9 @@ class Situation:
         """The factors of terms for causes that complete steps test, and have confirmed: a term
         would say it again.
         """
-        totals = (total for target, _ in self.targets for total in target.causes)
-        confirmed = {total.cause for total in totals if total.confirmed_on_steps}
+        confirmed = set()
+        for target, _ in self.targets:
+            confirmed.update(total.cause for total in target.causes if total.confirmed_on_steps)
         return frozenset(
             name
             for name, cause in causes.factors(Scope.TERM).items()

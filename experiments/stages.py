@@ -1,5 +1,5 @@
-"""What a target, with one of its terms or with complete steps, may get of each stage of
-experiments: a function a stage, which `plan` lists.
+"""The experiments that a target, with a term or with complete steps, may get: a function a stage,
+which `plan` lists.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def suggest(
     """Complete steps with the factors that the recording suggests and no term can be tested with
     alone.
 
-    `costly` asks for factors with a long set-up, instead of the others; `least_of_step` is the
-    least share of the step, at the last batch size, that the cause of a factor claims.
+    `costly` asks for factors with a long set-up, instead of the others. The cause of a factor
+    claims at least the share `least_of_step` of the step, at the last batch size.
     """
     situation, target = case.situation, case.target
     budget, whole = situation.budget, target.value.value
@@ -112,9 +112,7 @@ def screen(case: TermCase) -> Iterator[Experiment]:
 
 
 def _order_factors(case: TermCase) -> list[str]:
-    """The factors of terms: first those of causes that claim some of the term, last those of other
-    devices.
-    """
+    """The factors of terms: causes that claim some of the term come first, other devices last."""
     owner = causes.factors(Scope.TERM, case.claiming)
     ranks = {cause: case.claiming.index(cause) for cause in case.claiming}
     changes = {}
@@ -142,7 +140,7 @@ def _order_factors(case: TermCase) -> list[str]:
 
 
 def confirm(case: TermCase) -> Iterator[Experiment]:
-    """Fresh rounds for what a screen suggests; more rounds, once, for what stayed undecided."""
+    """Fresh rounds for a screen's suggestions; more rounds, once, for what stayed undecided."""
     own, before = case.promising(), case.earlier(Stage.CONFIRM)
     if not own and before:
         yield from _repeat(case, before)
@@ -179,7 +177,7 @@ def refine_grid(case: TermCase) -> Iterator[Experiment]:
 
 
 def _between(batches: Sequence[int]) -> tuple[int, ...]:
-    """Evenly spread from the smallest to the largest, with those of the functional."""
+    """Evenly spread from the smallest to the largest, and the functional's."""
     even = np.linspace(batches[0], batches[-1], _GRID_SIZES).round().astype(int)
     return tuple(sorted({*batches, *map(int, even)}))
 
@@ -243,8 +241,8 @@ def _repeat(
 
 
 def screen_context(case: TermCase) -> Iterator[Experiment]:
-    """A screen of complete steps with factors that were not tried on the target; then what it
-    suggests.
+    """A screen of complete steps with factors that were not tried on the target; then its
+    suggestions.
     """
     if case.earlier(Stage.SCREEN):
         yield from _on_steps(case, Stage.CONFIRM, promising(case.outcomes))

@@ -2,10 +2,10 @@
 rounds.
 
 Each variant runs in a process of its own, which stays until the end; so do the unmodified steps.
-Every round visits every variant and batch size once, in an order that changes, and only one process
-works at a time. Variants that do not fit the memory together run in groups, each with rounds of its
-own and the unmodified steps in all of them. Where the memory does not hold even two processes, they
-take turns with it: in each round, each starts anew, visits every batch size and ends.
+Every round visits every variant and batch size once, in an order that changes. Only one process
+works at a time. Variants that do not fit the memory together run in groups. Each has rounds of its
+own, with the unmodified steps in all. Where the memory does not hold even two processes, they take
+turns with it. In each round, each starts anew, visits every batch size and ends.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def run_step(
 ) -> Experiment:
     """Run an experiment on complete steps and record its timed steps, see `Runner.run`.
 
-    `start` starts a worker; the default is that of the steps.
+    `start` starts a worker; the default starts the recorded steps or program.
     """
     try:
         configuration = configuration_of(recording.meta)
@@ -101,7 +101,7 @@ class StepRunner(Runner):
     def prepare(
         self, recording: Recording, target: Target, start: Callable[[Target, str | None], Worker]
     ) -> None:
-        """Take what it runs."""
+        """Take the steps that it runs."""
         self._target, self._start_worker = target, start
         self._workers: dict[str | None, Worker] = {}
         self._running: set[str | None] = set()  # the variants that get visits
@@ -146,8 +146,8 @@ class StepRunner(Runner):
         return True
 
     def _has_time_for(self, start: int, took_s: float) -> bool:
-        """Whether a further start is made: its time was planned with what starts were expected to
-        take, and where they take less, it allows more of them.
+        """Whether a further start is made: the plan allows more of them where they take less than
+        expected.
         """
         planned, limit_s = self.experiment.starts, self.experiment.time_limit_s
         if start < min(planned, _LEAST_STARTS):
@@ -314,8 +314,8 @@ class StepRunner(Runner):
         return group
 
     def _launch(self, names: Iterable[str | None]) -> None:
-        """Start processes before any of them is waited for: they build their steps at the same
-        time, each on a core.
+        """Start processes before waiting for any: they build their steps at the same time, each on
+        a core.
 
         A GPU has one context after the other, and a program runs at each visit.
         """
@@ -421,7 +421,7 @@ class StepRunner(Runner):
     def _compare_with_sweep(self) -> None:
         """Note batch sizes whose unmodified steps take another time than in the sweep.
 
-        They do if no round of the one reaches the times of the other: with five rounds here and six
+        They do if no round of the one reaches the times of the other. With five rounds here and six
         there, 1 in 231 comparisons says so by chance.
         """
         for batch in self._target.batches:

@@ -1,8 +1,8 @@
 """A process that runs the steps of one variant: unmodified, or with one factor changed.
 
-It stays until the experiment ends, because what a factor changes builds up over steps: the heap,
-the caches of the allocator, compiled code. Between its visits it must not disturb the others: its
-threads wait without a core, see `STAYS`.
+It stays until the experiment ends, because effects build up over steps: the heap, the allocator's
+caches, compiled code. Between its visits it must not disturb the others: its threads wait without a
+core, see `STAYS`.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class _Variant(LocalSteps):
 
     def _is_warm(self, batch: int, protocol: Protocol) -> bool:
         """Whether a visit needs one discarded step less: this process ran the batch size last, and
-        its steps take so long that what others ran between weighs little.
+        its steps are long. Then the work of others between weighs little.
         """
         is_cpu = self._steps.device == "cpu"
         return is_cpu and batch == self._last_batch and protocol.is_filled_by(self._last_ns)
@@ -159,8 +159,8 @@ def _random_state(device: str) -> tuple[Any, ...]:
 
 
 def _numbers(result: object, module: Any) -> Iterator[Number]:
-    """Numbers that describe what a step returned, and the gradients that it left in the parameters
-    of its module.
+    """Numbers that describe a step's result, and the gradients that it left in the parameters of
+    its module.
     """
     values = list(_sums(result))
     if values:
@@ -177,8 +177,8 @@ def _numbers(result: object, module: Any) -> Iterator[Number]:
 
 
 def _sums(result: object) -> Iterator[Number]:
-    """The sum of each tensor, array and number in what a step returned, and the sum of their
-    absolute values.
+    """The sum of each tensor, array and number in a step's result, and the sum of their absolute
+    values.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(result, torch.Tensor):

@@ -1,6 +1,4 @@
-"""What the experiments so far say of a change of complete steps: the one place where the plan of
-remedies asks.
-"""
+"""The record of a change of complete steps in the experiments so far, for the plan of remedies."""
 
 from __future__ import annotations
 
@@ -48,26 +46,16 @@ class TriedChange:
 
     @classmethod
     def of(cls, name: str, situation: Situation, largest: int, only_largest: bool) -> TriedChange:
-        """What is known of a change by its name."""
+        """The record of a change by its name."""
         remedies = situation.diagnosis.remedies
-        savings = (
-            saving for saving in (*remedies.savings, *remedies.sets) if saving.factor == name
-        )
-        experiments = (
-            experiment
-            for experiment in situation.made
-            if experiment.functional_kind == TIME and name in experiment.factors
-        )
-        outcomes = (
-            outcome
-            for outcome in situation.diagnosis.outcomes
-            if outcome.factor == name and outcome.experiment.scope == Scope.STEP
-        )
+        experiments = [made for made in situation.made if made.functional_kind == TIME]
+        outcomes = [outcome for outcome in situation.diagnosis.outcomes if outcome.factor == name]
+        tried = (saving for saving in (*remedies.savings, *remedies.sets) if saving.factor == name)
         return cls(
             name,
-            tuple(experiments),
-            tuple(outcomes),
-            next(savings, None),
+            tuple(experiment for experiment in experiments if name in experiment.factors),
+            tuple(outcome for outcome in outcomes if outcome.experiment.scope == Scope.STEP),
+            next(tried, None),
             largest,
             only_largest,
         )
@@ -92,32 +80,25 @@ class TriedChange:
     def was_in(self, stage: Stage) -> bool:
         """Whether an experiment of a stage had it, or tried to often enough."""
         tries = [experiment for experiment in self.experiments if experiment.stage == stage]
-        return len(tries) >= _MOST_TRIES or any(
-            experiment.done or experiment.setup_s.get(self.name) for experiment in tries
-        )
+        started = any(each.done or each.setup_s.get(self.name) for each in tries)
+        return started or len(tries) >= _MOST_TRIES
 
     @property
     def fresh_experiments(self) -> int:
         """Number of experiments that had it on fresh rounds."""
-        fresh = (
-            outcome.experiment
-            for outcome in self.outcomes
-            if outcome.gains and outcome.experiment.stage != Stage.SCREEN
-        )
-        return len({experiment.number for experiment in fresh})
+        experiments = [outcome.experiment for outcome in self.outcomes if outcome.gains]
+        return len({each.number for each in experiments if each.stage != Stage.SCREEN})
 
     @cached_property
     def first_savings(self) -> dict[int, float]:
-        """What it saved in the first experiment that ran with it, by batch size; empty without
-        one that counts.
+        """The savings of the first experiment that ran with it, by batch size; empty without one
+        that counts.
         """
         for outcome in self.outcomes:
             if outcome.ratios and self._counts(outcome.experiment):
                 by_batch = zip(*outcome.ratios, strict=True)  # logarithms of T'/T of all starts
-                return {
-                    batch: 1 - exp(fmean(logs))
-                    for batch, logs in zip(outcome.batches, by_batch, strict=True)
-                }
+                savings = [1 - exp(fmean(logs)) for logs in by_batch]
+                return dict(zip(outcome.batches, savings, strict=True))
         return {}
 
     @property
@@ -138,13 +119,14 @@ class TriedChange:
         """Key by which changes that lead are ordered, the best first: one trains at the largest
         batch size.
         """
-        at_largest = self.first_savings.get(self.largest, 0.0)
-        leads_there = at_largest >= SCREENED_SAVING
-        return -at_largest if leads_there else 0.0, -max(self.first_savings.values()), self.name
+        savings = self.first_savings
+        at_largest = savings.get(self.largest, 0.0)
+        first = -at_largest if at_largest >= SCREENED_SAVING else 0.0
+        return first, -max(savings.values()), self.name
 
     @property
     def at_largest(self) -> Estimate | None:
-        """What it saves at the largest batch size; None if it did not run there."""
+        """Its saving at the largest batch size; None if it did not run there."""
         return dict(self.saving.gains).get(self.largest) if self.saving else None
 
     @property
@@ -154,8 +136,9 @@ class TriedChange:
 
     @property
     def may_save_at_largest(self) -> bool:
-        """Whether it ran at the largest batch size and may save something there; of one that cost
-        much in its only start, what other changes show of starts will tell.
+        """Whether it ran at the largest batch size and may save something there.
+
+        A change may cost much in its only start. Then other changes will tell how starts differ.
         """
         gain = self.at_largest
         return gain is not None and gain.high >= LEAST_UNKNOWN_SAVING and gain.value > -LARGE_SAVING
@@ -178,26 +161,25 @@ class TriedChange:
         return self.helps and self.saving is not None and self.saving.verdict == Verdict.UNDECIDED
 
     def adds_to(self, before: TriedChange) -> bool:
-        """Whether it saves more than the changes before, which it contains, by the mean over batch
-        sizes in the starts that had both.
+        """Whether it saves more than the changes before, which it contains. The mean over batch
+        sizes counts, in the starts that had both.
         """
         own, other = self._logs_of_starts(), before._logs_of_starts()
-        differences = [
-            fmean(with_it) - fmean(without)
-            for number in own
-            for with_it, without in zip(own[number], other.get(number, ()), strict=False)
-        ]
+        differences = []
+        for number, starts in own.items():
+            for with_it, without in zip(starts, other.get(number, ()), strict=False):
+                differences.append(fmean(with_it) - fmean(without))
         if len(differences) < 2:
             return False
         error = stdev(differences) / sqrt(len(differences))
         return -fmean(differences) >= max(LEAST_SAVING, _ADDS_ERRORS * error)
 
     def _logs_of_starts(self) -> dict[int, tuple[tuple[float, ...], ...]]:
-        """Logarithms of T'/T on fresh rounds, by experiment: of each start those of batch sizes."""
-        return {
-            outcome.experiment.number: outcome.ratios
-            for outcome in self.outcomes
-            if outcome.experiment.functional_kind == TIME
-            and outcome.experiment.stage != Stage.SCREEN
-            and outcome.ratios
-        }
+        """Logarithms of T'/T on fresh rounds, by experiment: of each start one per batch size."""
+        logs = {}
+        for outcome in self.outcomes:
+            made = outcome.experiment
+            is_fresh = made.functional_kind == TIME and made.stage != Stage.SCREEN
+            if is_fresh and outcome.ratios:
+                logs[made.number] = outcome.ratios
+        return logs

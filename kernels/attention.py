@@ -14,13 +14,16 @@ from ..profiling.attribution import operator_work
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
 from .problem import (
-    FULL_CHECK_FLOPS,
     Array,
     Error,
     Labelled,
     bound_relative_error,
+    can_check_all,
     compare,
+    in_float64,
     normal,
+    share_to_check,
+    softmax,
 )
 
 # Torch's implementations: the fused ones of FlashAttention, xFormers and cuDNN, and single
@@ -57,20 +60,17 @@ class Attention(Labelled):
         check_choice("attention", self.algorithm, ALGORITHMS)
         check_choice("direction", self.direction, DIRECTIONS)
         if min(self.batch, self.heads, self.length, self.size) < 1 or self.causal not in (0, 1):
-            raise CurvescopeError(
-                f"{self.label}: every extent is at least 1, and causal is 0 or 1."
-            )
+            why = "every extent is at least 1, and causal is 0 or 1"
+            raise CurvescopeError(f"{self.label}: {why}.")
 
     def label_along(self, axis: str) -> str:
         """E.g. `attention flash 8x16x1024x64 bf16`: batch, heads, length, size."""
-        backward, causal = (
-            "" if self.direction == "fwd" else "bwd ",
-            " causal" if self.causal else "",
-        )
-        extents = "{batch}x{heads}x{length}x{size}"
-        return self._fill_template(
-            f"attention {backward}{{algorithm}} {extents}{causal} {{precision}}", axis
-        )
+        parts = ["attention", "{algorithm}", "{batch}x{heads}x{length}x{size}", "{precision}"]
+        if self.direction == "bwd":
+            parts.insert(1, "bwd")
+        if self.causal:
+            parts.insert(-1, "causal")
+        return self._fill_template(" ".join(parts), axis)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -84,9 +84,8 @@ class Attention(Labelled):
         """
         op, operands, before = _RULE if self.direction == "fwd" else _BACKWARD_RULE
         dtypes = [PRECISIONS[self.precision].profiler_dtype] * operands
-        return operator_work.work(
-            op, [self.shape] * operands, dtypes, [*[None] * before, bool(self.causal)]
-        )
+        arguments = [*[None] * before, bool(self.causal)]
+        return operator_work.work(op, [self.shape] * operands, dtypes, arguments)
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:
         """Queries, keys and values, and backward the gradient of the result."""
@@ -94,63 +93,67 @@ class Attention(Labelled):
         return tuple(normal(generator, self.shape, self.precision) for _ in range(count))
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Error against float64; of a large problem, of some queries of every head, or the
-        gradients of some heads.
+        """Error against float64. A large problem is checked for some queries of every head, or
+        for the gradients of some heads.
 
         Values of the order of 1 have weights that add up to 1, with its roundoff. Gradients are (3,
         *shape).
         """
-        forward = self.direction == "fwd"
-        if result.shape != (self.shape if forward else (3, *self.shape)):
+        shape: tuple[int, ...] = self.shape
+        pair = self._forward_pairs
+        if self.direction == "bwd":
+            shape, pair = (3, *shape), self._gradient_pairs
+        if result.shape != shape:
             return Error(float("inf"), 0.0)
-        whole = (self.work.flops or 0) <= FULL_CHECK_FLOPS
+        whole = can_check_all(self.work)
         allowed = bound_relative_error(self.precision, self.size + self.length)
-        pairs = (self._forward_pairs if forward else self._gradient_pairs)(operands, result, whole)
-        worst = np.max(
-            [compare(computed, reference, allowed).largest for computed, reference in pairs]
-        )
-        return Error(float(worst), allowed, not whole)
+        errors = [compare(*both, allowed).largest for both in pair(operands, result, whole)]
+        return Error(float(np.max(errors)), allowed, not whole)
 
     def _forward_pairs(
         self, operands: tuple[Array, ...], result: Array, whole: bool
     ) -> Iterator[tuple[Array, Array]]:
         """Results and references of every head, of all queries or of some."""
         count = self.length if whole else min(self.length, _CHECKED_QUERIES)
-        chosen = np.sort(
-            np.random.default_rng(self.length).choice(self.length, count, replace=False)
-        )
+        rows = np.sort(self._choose(self.length, count))
         for head in np.ndindex(self.batch, self.heads):
-            query, key, value = (x[head].astype(np.float64) for x in operands)
-            yield result[head][chosen], self._weights(query, key, chosen) @ value
+            query, key, value = in_float64(x[head] for x in operands)
+            yield result[head][rows], self._weights(query, key, rows) @ value
+
+    def _choose(self, total: int, count: int) -> Array:
+        """Different numbers below a total; the same for the same problem."""
+        return np.random.default_rng(self.length).choice(total, count, replace=False)
 
     def _gradient_pairs(
         self, operands: tuple[Array, ...], result: Array, whole: bool
     ) -> Iterator[tuple[Array, Array]]:
         """Gradients and references of all heads or of some: a key's gradient needs all queries."""
         heads = list(np.ndindex(self.batch, self.heads))
-        each = (self.work.flops or 0) / len(heads)
-        count = len(heads) if whole else max(1, int(FULL_CHECK_FLOPS / each))
-        for index in np.random.default_rng(self.length).choice(len(heads), count, replace=False):
+        count = len(heads) if whole else max(1, int(share_to_check(self.work) * len(heads)))
+        for index in self._choose(len(heads), count):
             head = heads[index]
-            query, key, value, gradient = (x[head].astype(np.float64) for x in operands)
-            to_query, to_key, to_value = (np.zeros_like(query) for _ in range(3))
-            for begin in range(0, self.length, _QUERIES_AT_ONCE):
-                rows = np.arange(begin, min(begin + _QUERIES_AT_ONCE, self.length))
-                weights = self._weights(query, key, rows)
-                to_weights = gradient[rows] @ value.T
-                to_scores = (
-                    weights
-                    * (to_weights - (to_weights * weights).sum(axis=1, keepdims=True))
-                    / self.size**0.5
-                )
-                to_query[rows] = to_scores @ key
-                to_key += to_scores.T @ query[rows]
-                to_value += weights.T @ gradient[rows]
-            yield from zip(result[(slice(None), *head)], (to_query, to_key, to_value), strict=True)
+            gradients = self._gradients(*in_float64(x[head] for x in operands))
+            yield from zip(result[(slice(None), *head)], gradients, strict=True)
+
+    def _gradients(
+        self, query: Array, key: Array, value: Array, gradient: Array
+    ) -> tuple[Array, Array, Array]:
+        """The gradients of one head, to queries, keys and values."""
+        to_query, to_key, to_value = (np.zeros_like(query) for _ in range(3))
+        for begin in range(0, self.length, _QUERIES_AT_ONCE):
+            rows = np.arange(begin, min(begin + _QUERIES_AT_ONCE, self.length))
+            weights = self._weights(query, key, rows)
+            to_weights = gradient[rows] @ value.T
+            mean = (to_weights * weights).sum(axis=1, keepdims=True)
+            to_scores = weights * (to_weights - mean) / self.size**0.5
+            to_query[rows] = to_scores @ key
+            to_key += to_scores.T @ query[rows]
+            to_value += weights.T @ gradient[rows]
+        return to_query, to_key, to_value
 
     def _weights(self, query: Array, key: Array, rows: Array) -> Array:
         scores = query[rows] @ key.T / self.size**0.5
         if self.causal:
-            scores[np.arange(self.length) > rows[:, None]] = -np.inf
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+            later = np.arange(self.length) > rows[:, None]
+            scores[later] = -np.inf
+        return softmax(scores)

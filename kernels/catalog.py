@@ -25,53 +25,64 @@ class CudaKernel:
     flops_per_thread_round: int | None = None  # of a peak kernel, one FMA counted as two
 
 
-# A round of an arithmetic peak: 16 steps on each of 8 chains; each thread does 1/32 of a matrix
-# instruction.
-_STEPS = 16 * 8
+def _kernels_of(source: str, *names: str, **launch: int) -> list[CudaKernel]:
+    """Kernels of one source that are launched alike."""
+    return [CudaKernel(name, source, **launch) for name in names]
+
+
+def _peak(name: str, flops_per_step: int, since: int = 35) -> CudaKernel:
+    """An arithmetic peak; its rounds are 16 steps on each of 8 chains."""
+    flops = flops_per_step * 16 * 8
+    return CudaKernel(f"peak_{name}", "peak", since=since, flops_per_thread_round=flops)
+
+
+# FLOPs of the matrix instructions for one of 32 threads, by the instruction's m, n and k.
+_M16N8K8 = 2 * 16 * 8 * 8 // 32
+_M16N8K16 = 2 * _M16N8K8
+_M16N8K32 = 4 * _M16N8K8
+_M8N8K4 = 2 * 8 * 8 * 4 // 32
+_PRODUCTS = _kernels_of("gemm", "sgemm_nn", "sgemm_nt", "sgemm_tn", "sgemm_tt")
+_CONVOLUTIONS = _kernels_of(
+    "convolution",
+    "convolution_forward",
+    "convolution_backward_data",
+    "convolution_backward_weights",
+)
+_MEMORY = _kernels_of("memory", *map("memory_{}".format, memory.KINDS), "memory_read_strided")
+_PEAKS = (
+    _peak("fp32", 2),
+    _peak("fp64", 2),
+    _peak("fp16x2", 4, since=53),
+    _peak("bf16x2", 4, since=80),
+    _peak("fp16_tensor", _M16N8K16, since=70),
+    _peak("int8_tensor", _M16N8K32, since=75),
+    _peak("bf16_tensor", _M16N8K16, since=80),
+    _peak("tf32_tensor", _M16N8K8, since=80),
+    _peak("fp64_tensor", _M8N8K4, since=80),
+)
 KERNELS = (
-    *(CudaKernel(f"sgemm_{transposes}", "gemm") for transposes in ("nn", "nt", "tn", "tt")),
-    *(
-        CudaKernel(f"convolution_{direction}", "convolution")
-        for direction in ("forward", "backward_data", "backward_weights")
-    ),
-    *(CudaKernel(f"memory_{kind}", "memory") for kind in (*memory.KINDS, "read_strided")),
+    *_PRODUCTS,
+    *_CONVOLUTIONS,
+    *_MEMORY,
     CudaKernel("chase_link", "latency"),
     CudaKernel("chase", "latency", block_threads=1),
     CudaKernel("empty", "launch", block_threads=1024),
     CudaKernel("spin", "launch", block_threads=1),
-    CudaKernel("peak_fp32", "peak", flops_per_thread_round=2 * _STEPS),
-    CudaKernel("peak_fp64", "peak", flops_per_thread_round=2 * _STEPS),
-    CudaKernel("peak_fp16x2", "peak", since=53, flops_per_thread_round=4 * _STEPS),
-    CudaKernel("peak_bf16x2", "peak", since=80, flops_per_thread_round=4 * _STEPS),
-    CudaKernel(
-        "peak_fp16_tensor", "peak", since=70, flops_per_thread_round=2 * 16 * 8 * 16 // 32 * _STEPS
-    ),
-    CudaKernel(
-        "peak_int8_tensor", "peak", since=75, flops_per_thread_round=2 * 16 * 8 * 32 // 32 * _STEPS
-    ),
-    CudaKernel(
-        "peak_bf16_tensor", "peak", since=80, flops_per_thread_round=2 * 16 * 8 * 16 // 32 * _STEPS
-    ),
-    CudaKernel(
-        "peak_tf32_tensor", "peak", since=80, flops_per_thread_round=2 * 16 * 8 * 8 // 32 * _STEPS
-    ),
-    CudaKernel(
-        "peak_fp64_tensor", "peak", since=80, flops_per_thread_round=2 * 8 * 8 * 4 // 32 * _STEPS
-    ),
+    *_PEAKS,
 )
 
-# For sm_90 alone, in kernels/cuda/sm_90a: 128 steps a round, each of 2 x 64 x 128 x K operations
-# for 128 threads.
+
+def _wgmma_peak(precision: str, depth: int) -> CudaKernel:
+    """A peak for sm_90 alone, in kernels/cuda/sm_90a: a round is 128 steps, each of 2 x 64 x 128 x
+    K operations for 128 threads.
+    """
+    flops = 2 * 64 * 128 * depth
+    name = f"peak_{precision}_wgmma"
+    return CudaKernel(name, "peak_wgmma", since=90, flops_per_thread_round=flops)
+
+
 WGMMA_DEPTHS = {"fp16": 16, "bf16": 16, "tf32": 8, "fp8": 32, "int8": 32}
-HOPPER_KERNELS = tuple(
-    CudaKernel(
-        f"peak_{precision}_wgmma",
-        "peak_wgmma",
-        since=90,
-        flops_per_thread_round=2 * 64 * 128 * depth,
-    )
-    for precision, depth in WGMMA_DEPTHS.items()
-)
+HOPPER_KERNELS = tuple(_wgmma_peak(*item) for item in WGMMA_DEPTHS.items())
 
 
 def tile_grid(rows: int, columns: int, groups: int = 1) -> tuple[int, int, int]:

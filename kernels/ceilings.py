@@ -1,12 +1,14 @@
 """The problems that measure a device's ceilings, and how their results become ceilings.
 
-A ceiling is the best rate of a device, so only the fastest visit counts: other work makes visits
+A ceiling is the best rate of a device, so only the fastest visit counts. Other work makes visits
 slower, never faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from ..profiling.hardware.ceilings import Ceiling, Ceilings
@@ -49,8 +51,8 @@ def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, 
         gemm = Gemm(extent, extent, extent, "TN" if precision == "fp8" else "NN", precision)
         problems.append((library, precision, single(gemm)))
     for peak in map(streams.peak, streams.peak_precisions):
-        of = _UNITS if isinstance(peak, PeakRounds) else ""
-        problems.append((streams, of + peak.precision, single(peak)))
+        prefix = _UNITS if isinstance(peak, PeakRounds) else ""
+        problems.append((streams, prefix + peak.precision, single(peak)))
     for level in memory_levels(streams.describe()):
         for kind in MEMORY_KINDS:
             problems.append((streams, level.name, single(Memory(kind, level.size_bytes))))
@@ -59,52 +61,46 @@ def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, 
 
 def every_problem(streams: Backend, library: Backend) -> list[tuple[Backend, Sweep]]:
     """One problem of each benchmark with a suitable backend; arguments like `ceiling_problems`."""
-    gemm = Gemm(2048, 2048, 2048)
-    conv = [
-        Conv(8, 128, 56, 56, 256, 3, 3, padding=(1, 1), direction=direction)
-        for direction in DIRECTIONS
-    ]
-    attention = [
-        Attention(4, 8, 512, 64, algorithm, precision="bf16", direction=direction)
-        for algorithm in ALGORITHMS
-        for direction in ATTENTION_DIRECTIONS
-    ]
-    rows = [RowOperator(4096, 1024, kind) for kind in ROW_KINDS]
-    jobs = [(library, single(problem)) for problem in (gemm, *conv, *attention, *rows)]
-    for level in memory_levels(streams.describe()):
-        jobs += [(streams, single(Memory(kind, level.size_bytes))) for kind in KINDS]
-    jobs += [
-        (streams, single(Latency(level.size_bytes)))
-        for level in memory_levels(streams.describe(), processors=1)
-    ]
-    jobs += [(library, single(Launch(kind))) for kind in LAUNCHES]
+    problems: list[tuple[Backend, Any]] = [(library, Gemm(2048, 2048, 2048))]
+    conv = Conv(8, 128, 56, 56, 256, 3, 3, padding=(1, 1))
+    problems += [(library, replace(conv, direction=direction)) for direction in DIRECTIONS]
+    for algorithm, direction in product(ALGORITHMS, ATTENTION_DIRECTIONS):
+        attention = Attention(4, 8, 512, 64, algorithm, direction=direction)
+        problems.append((library, attention))
+    problems += [(library, RowOperator(4096, 1024, kind)) for kind in ROW_KINDS]
+    device = streams.describe()
+    for level in memory_levels(device):
+        problems += [(streams, Memory(kind, level.size_bytes)) for kind in KINDS]
+    levels_of_thread = memory_levels(device, processors=1)
+    problems += [(streams, Latency(level.size_bytes)) for level in levels_of_thread]
+    problems += [(library, Launch(kind)) for kind in LAUNCHES]
     if library.describe()["kind"] == "cuda":
-        jobs += [(library, single(Transfer(kind, host))) for kind in TRANSFERS for host in HOSTS]
-    return jobs + [
-        (streams, single(streams.peak(precision))) for precision in streams.peak_precisions
-    ]
+        problems += [(library, Transfer(*pair)) for pair in product(TRANSFERS, HOSTS)]
+    problems += [(streams, streams.peak(precision)) for precision in streams.peak_precisions]
+    return [(backend, single(problem)) for backend, problem in problems]
 
 
 def find_ceilings(device: dict[str, Any], measured: Sequence[tuple[str, str, Result]]) -> Ceilings:
-    """The best result of each precision, its units and each memory level: of (backend, what it
-    stands for, result).
+    """The best result of each precision, its units and each memory level.
+
+    Results come with the name of their backend, and with their place in `ceiling_problems`.
     """
     compute: dict[str, Ceiling] = {}
     bandwidth: dict[str, Ceiling] = {}
     units: dict[str, Ceiling] = {}
-    for backend, of, result in measured:
-        name = of.removeprefix(_UNITS)
-        amount = result.flops if name in PRECISIONS else result.bytes_compulsory
+    clocks_hz: list[int] = []
+    for backend, place, result in measured:
+        clocks_hz += result.clock_hz or ()
+        name = place.removeprefix(_UNITS)
+        if name in PRECISIONS:
+            amount, best = result.flops, compute if name == place else units
+        else:
+            amount, best = result.bytes_compulsory, bandwidth
         if not result.fastest_visit_ns or not amount:
             continue
-        best = units if of != name else compute if name in PRECISIONS else bandwidth
-        ceiling = Ceiling(
-            amount / result.fastest_visit_ns * 1e9,
-            f"{result.problem}, {backend}",
-            result.uncertainty,
-        )
-        if name not in best or ceiling.per_s > best[name].per_s:
-            best[name] = ceiling
-    clocks_hz = [hz for _, _, result in measured for hz in result.clock_hz or ()]
+        per_s = amount / result.fastest_visit_ns * 1e9
+        if name not in best or per_s > best[name].per_s:
+            source = f"{result.problem}, {backend}"
+            best[name] = Ceiling(per_s, source, result.uncertainty)
     clock_hz = (min(clocks_hz), max(clocks_hz)) if clocks_hz else None
     return Ceilings(device, compute, bandwidth, clock_hz, describe_versions(), units=units)

@@ -1,8 +1,8 @@
 """Compile CUDA C++ to cubins with NVRTC, without GPU or CUDA toolkit, and with a cache.
 
 Each architecture is compiled by the oldest installed NVRTC that supports it, so the same source
-gives the same cubin on every machine: 11.8, installed by default on Linux x86-64, is the last with
-Kepler and the first with Hopper.
+gives the same cubin on every machine. Linux x86-64 installs 11.8 by default: the last with Kepler
+and the first with Hopper.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import itertools
 import os
 import re
 import site
@@ -110,14 +111,8 @@ def read_cached(source: CudaSource, architecture: int) -> Compiled | None:
     cubin_path, log_path = _cache_paths(source, architecture)
     with contextlib.suppress(OSError):
         cubin, log = cubin_path.read_bytes(), log_path.read_text(encoding="utf-8")
-        return Compiled(
-            source.name,
-            architecture,
-            cubin,
-            log,
-            _compiler_of(source, architecture).version_text,
-            True,
-        )
+        nvrtc = _compiler_of(source, architecture).version_text
+        return Compiled(source.name, architecture, cubin, log, nvrtc, True)
     return None
 
 
@@ -128,24 +123,25 @@ def compile_many(pairs: Sequence[tuple[CudaSource, int]]) -> Iterator[Compiled]:
     Processes are used because NVRTC compiles on one thread at a time. Finished cubins stay in the
     cache after an interruption.
     """
-    cached = [read_cached(source, architecture) for source, architecture in pairs]
-    yield from (compiled for compiled in cached if compiled)
-    missing = [pair for pair, compiled in zip(pairs, cached, strict=True) if not compiled]
+    cached = {pair: read_cached(*pair) for pair in pairs}
+    yield from filter(None, cached.values())
+    missing = [pair for pair in pairs if cached[pair] is None]
     # the longest first, so that all cores finish together
     missing.sort(key=lambda pair: -len(pair[0].text))
     workers = min(usable_cores(), len(missing), _MOST_WORKERS)
     if workers < 2:
-        yield from (compile_source(*pair) for pair in missing)
+        yield from itertools.starmap(compile_source, missing)
         return
     for _, compiled in call_many(_compile_pair, missing, workers):
-        if isinstance(compiled, Empty) and compiled.why == KILLED:
+        if not isinstance(compiled, Empty):
+            yield compiled
+        elif compiled.why == KILLED:
             raise CurvescopeError(
                 "A compiling process was killed, perhaps for lack of memory. Finished cubins are "
                 "kept: try again."
             )
-        if isinstance(compiled, Empty):
+        else:
             raise CurvescopeError(compiled.detail)
-        yield compiled
 
 
 def _compile_pair(pair: tuple[CudaSource, int]) -> Compiled:
@@ -164,11 +160,12 @@ def _cache_paths(source: CudaSource, architecture: int) -> tuple[Path, Path]:
     """Paths of the cubin and its log, named by a hash of sources, headers, options and compiler
     version.
     """
-    content = repr(
-        (source, _options(source, architecture), _compiler_of(source, architecture).version_text)
-    )
-    stem = f"{source.name}-sm_{architecture}-{hashlib.sha256(content.encode()).hexdigest()[:32]}"
-    return cache_folder() / f"{stem}.cubin", cache_folder() / f"{stem}.log"
+    nvrtc = _compiler_of(source, architecture).version_text
+    content = repr((source, _options(source, architecture), nvrtc))
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    stem = f"{source.name}-sm_{architecture}-{digest[:32]}"
+    folder = cache_folder()
+    return folder / f"{stem}.cubin", folder / f"{stem}.log"
 
 
 def cache_folder() -> Path:
@@ -190,9 +187,10 @@ def _write_atomically(path: Path, content: bytes) -> None:
         with atomic_file(path) as file:
             file.write(content)
     except (CurvescopeError, OSError) as error:
-        why = error.__cause__ or error
+        cause = error.__cause__ or error
+        why = getattr(cause, "strerror", cause)
         raise CurvescopeError(
-            f"Compiled kernels cannot be cached in {path.parent}: {getattr(why, 'strerror', why)}. "
+            f"Compiled kernels cannot be cached in {path.parent}: {why}. "
             f"Set {CACHE_VARIABLE} to a writable folder."
         ) from error
 
@@ -201,7 +199,8 @@ def parse_architectures(text: str) -> tuple[int, ...]:
     """Parse a list of architectures, e.g. `sm_35,sm_80` or `35,80`."""
     if not re.fullmatch(r"\s*(sm_)?\d{2,3}\s*(,\s*(sm_)?\d{2,3}\s*)*", text):
         raise CurvescopeError(f"{text}: write architectures like sm_35,sm_80.")
-    return tuple(dict.fromkeys(map(int, re.findall(r"\d+", text))))
+    numbers = map(int, re.findall(r"\d+", text))
+    return tuple(dict.fromkeys(numbers))
 
 
 class Nvrtc:
@@ -234,25 +233,22 @@ class Nvrtc:
         """Compile a source; returns the cubin and the log, which is the message if the source does
         not compile.
         """
-        names, texts = (_strings([header[i] for header in source.headers]) for i in (0, 1))
-        program, title = ctypes.c_void_p(), f"{source.name}.cu".encode()
-        code = source.text.encode()
-        self._call(
-            "nvrtcCreateProgram",
-            ctypes.byref(program),
-            code,
-            title,
-            len(source.headers),
-            texts,
-            names,
-        )
+        names = _strings([name for name, _ in source.headers])
+        texts = _strings([text for _, text in source.headers])
+        code = (source.text.encode(), f"{source.name}.cu".encode())
+        program = ctypes.c_void_p()
+        reference = ctypes.byref(program)
+        self._call("nvrtcCreateProgram", reference, *code, len(source.headers), texts, names)
+        arguments = (len(options), _strings(options))
         try:
             with _restore_locale():
-                status = self._library.nvrtcCompileProgram(program, len(options), _strings(options))
-            log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
+                status = self._library.nvrtcCompileProgram(program, *arguments)
+            output = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0")
+            log = output.decode(errors="replace")
             if status != 0:
+                how = " ".join(options)
                 raise CurvescopeError(
-                    f"{source.name}.cu does not compile with {' '.join(options)}:\n{log.strip()}"
+                    f"{source.name}.cu does not compile with {how}:\n{log.strip()}"
                 )
             return self._bytes("nvrtcGetCUBIN", program), log
         finally:
@@ -305,8 +301,9 @@ def compiler_for(architecture: int, least: tuple[int, int] = (0, 0)) -> Nvrtc:
             supported.append(f"NVRTC {compiler.version_text} supports sm_{first} to sm_{last}")
     if not supported:
         raise BackendMissingError(_GET_NVRTC)
+    here = "; ".join(supported)
     raise BackendMissingError(
-        f"No installed NVRTC compiles for sm_{architecture}: {'; '.join(supported)}. Beyond sm_90: "
+        f"No installed NVRTC compiles for sm_{architecture}: {here}. Beyond sm_90: "
         "`pip install nvidia-cuda-nvrtc-cu12`; for Kepler: `pip install nvidia-cuda-nvrtc-cu11`."
     )
 
@@ -321,9 +318,8 @@ def can_compile_wgmma() -> bool:
 
 def compilers() -> tuple[Nvrtc, ...]:
     """Every installed NVRTC, oldest first."""
-    return tuple(
-        compiler for compiler in map(_open, _library_paths()) if isinstance(compiler, Nvrtc)
-    )
+    libraries = map(_open, _library_paths())
+    return tuple(library for library in libraries if isinstance(library, Nvrtc))
 
 
 @cache
@@ -341,30 +337,26 @@ def _library_paths() -> list[Path]:
     """Every NVRTC of NVIDIA's wheels and of CUDA toolkits, oldest version first; one path per
     version.
     """
-    packages = [Path(entry or ".") for entry in dict.fromkeys([*sys.path, *site.getsitepackages()])]
-    folders = [
+    folders = []
+    for entry in dict.fromkeys([*sys.path, *site.getsitepackages()]):
         # nvidia/cuda_nvrtc/lib up to CUDA 12, nvidia/cu13/lib from CUDA 13 on.
-        *(lib for package in packages for lib in sorted(package.glob("nvidia/*/lib"))),
-        *(Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder),
-        *(toolkit / "lib64" for toolkit in toolkit_folders()),
-        Path("/usr/lib/x86_64-linux-gnu"),
-    ]
+        folders += sorted(Path(entry or ".").glob("nvidia/*/lib"))
+    listed = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    folders += map(Path, filter(None, listed))
+    folders += [toolkit / "lib64" for toolkit in toolkit_folders()]
+    folders.append(Path("/usr/lib/x86_64-linux-gnu"))
     by_version: dict[tuple[int, ...], Path] = {}
     for folder in folders:
         for path in folder.glob("libnvrtc.so.*"):
-            numbers = tuple(
-                int(part)
-                for part in path.name.removeprefix("libnvrtc.so.").split(".")
-                if part.isdigit()
-            )
+            parts = path.name.removeprefix("libnvrtc.so.").split(".")
+            numbers = [int(part) for part in parts if part.isdigit()]
             # libnvrtc.so.11.8.89 is the file behind libnvrtc.so.11.2; either works.
-            by_version.setdefault(numbers[:1], path)
+            by_version.setdefault(tuple(numbers[:1]), path)
     return [by_version[version] for version in sorted(by_version)]
 
 
 def toolkit_folders() -> list[Path]:
     """Possible folders of installed CUDA toolkits."""
-    chosen = [
-        Path(root) for variable in ("CUDA_HOME", "CUDA_PATH") if (root := os.environ.get(variable))
-    ]
-    return [*chosen, *sorted(Path("/usr/local").glob("cuda*"))]
+    named = map(os.environ.get, ("CUDA_HOME", "CUDA_PATH"))
+    installed = sorted(Path("/usr/local").glob("cuda*"))
+    return [*map(Path, filter(None, named)), *installed]

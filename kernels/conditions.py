@@ -73,10 +73,10 @@ def read_snapshot() -> Snapshot:
     with suppress(OSError, ValueError, IndexError):
         # cpu user nice system idle iowait irq softirq steal: user includes guest time; steal is
         # work of others too.
-        fields = [int(f) for f in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        busy_ns = (sum(fields) - fields[3] - fields[4]) * (
-            1_000_000_000 // os.sysconf("SC_CLK_TCK")
-        )
+        first_line, _, _ = Path("/proc/stat").read_text().partition("\n")
+        fields = list(map(int, first_line.split()[1:9]))
+        tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        busy_ns = (sum(fields) - fields[3] - fields[4]) * tick_ns
     waits = read_wait_ns()
     waiting_ns = sum(waits.values()) if waits else None
     return Snapshot(time.monotonic_ns(), waiting_ns, time.process_time_ns(), busy_ns)
@@ -105,8 +105,10 @@ class CpuWatch:
             # Counters of threads that ended are gone, so the difference can be negative.
             waiting = max(now.waiting_ns - began.waiting_ns, 0) / wall_ns
         if began.busy_ns is not None and now.busy_ns is not None:
-            others_ns = now.busy_ns - began.busy_ns - (now.own_ns - began.own_ns)
-            others = min(max(others_ns / (wall_ns * self._processors), 0.0), 1.0)
+            own_ns = now.own_ns - began.own_ns
+            others_ns = now.busy_ns - began.busy_ns - own_ns
+            share = others_ns / (wall_ns * self._processors)
+            others = min(max(share, 0.0), 1.0)
         return Conditions(began.wall_ns, wall_ns, waiting, others, self._clock_hz())
 
 
@@ -136,34 +138,39 @@ class CudaWatch:
         clock_hz = clock.end() if clock else None
         wall_ns = max(time.monotonic_ns() - self._began_ns, 1)
         self._sampler.sample()
-        rows = self._sampler.take()
-        texts = [row["throttle_reasons"] for row in rows if row.get("throttle_reasons") is not None]
-        reasons = sorted(THROTTLES & {reason for text in texts for reason in text.split("|")})
-        return Conditions(
-            self._began_ns, wall_ns, None, None, clock_hz, tuple(reasons) if texts else None
-        )
+        reasons: set[str] | None = None  # while no sample says any
+        for row in self._sampler.take():
+            text = row.get("throttle_reasons")
+            if text is not None:
+                reasons = (reasons or set()) | set(text.split("|"))
+        throttles = None if reasons is None else tuple(sorted(THROTTLES & reasons))
+        return Conditions(self._began_ns, wall_ns, None, None, clock_hz, throttles)
 
 
 def describe_disturbance(conditions: Sequence[Conditions]) -> list[Note]:
     """A note for each disturbance of a result, from the conditions of its visits."""
     notes = []
     for kind, (limit, sentence) in _SHARES.items():
-        shares = [
-            (c.wall_ns, share)
-            for c in conditions
-            if (share := getattr(c, f"{kind}_share")) is not None
-        ]
-        total_ns = sum(wall_ns for wall_ns, _ in shares)
-        mean = sum(wall_ns * share for wall_ns, share in shares) / total_ns if total_ns else 0.0
+        total_ns, disturbed_ns = 0, 0.0
+        for each in conditions:
+            share = getattr(each, f"{kind}_share")
+            if share is not None:
+                total_ns += each.wall_ns
+                disturbed_ns += each.wall_ns * share
+        mean = disturbed_ns / total_ns if total_ns else 0.0
         if mean > limit:
             notes.append(Note(kind, mean, sentence.format(mean)))
-    clocks = [c.clock_hz for c in conditions if c.clock_hz]
-    if clocks and min(clocks) < CLOCK_FALLEN * max(clocks):
-        span = f"{min(clocks) / 1e6:.0f} and {max(clocks) / 1e6:.0f} MHz"
+    clocks = [each.clock_hz for each in conditions if each.clock_hz]
+    slowest, fastest = min(clocks, default=0), max(clocks, default=0)
+    if slowest < CLOCK_FALLEN * fastest:
+        span = f"{slowest / 1e6:.0f} and {fastest / 1e6:.0f} MHz"
         sentence = f"the clock varied between {span}: lock it, or let the device cool"
-        notes.append(Note("clock", max(clocks) / min(clocks), sentence))
-    reasons = sorted({reason for c in conditions for reason in c.throttle_reasons or ()})
+        notes.append(Note("clock", fastest / slowest, sentence))
+    reasons: set[str] = set()
+    for each in conditions:
+        reasons.update(each.throttle_reasons or ())
     if reasons:
-        sentence = f"the device throttled ({', '.join(reasons)}): let it cool, or lower its clocks"
+        listed = ", ".join(sorted(reasons))
+        sentence = f"the device throttled ({listed}): let it cool, or lower its clocks"
         notes.append(Note("throttled", len(reasons), sentence))
     return notes

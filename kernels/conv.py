@@ -8,6 +8,8 @@ or NHWC in memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NoReturn
 
 import numpy as np
 
@@ -16,18 +18,20 @@ from ..profiling.attribution import operator_work
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
 from .problem import (
-    FULL_CHECK_FLOPS,
     Array,
     Error,
     Labelled,
     bound_error,
+    can_check_all,
     compare,
+    in_float64,
     normal,
     random_signs,
 )
 
 DIRECTIONS = ("fwd", "bwd_data", "bwd_weights")
 LAYOUTS = ("nchw", "nhwc")
+_EXTENTS = "nchwkrs"
 
 
 @dataclass(frozen=True)
@@ -53,30 +57,19 @@ class Conv(Labelled):
 
     def __post_init__(self) -> None:
         precision_of(self.precision)
-        sizes = (
-            self.n,
-            self.c,
-            self.h,
-            self.w,
-            self.k,
-            self.r,
-            self.s,
-            self.groups,
-            *self.stride,
-            *self.dilation,
-        )
-        if min(sizes) < 1 or min(self.padding) < 0 or self.c % self.groups or self.k % self.groups:
-            raise CurvescopeError(
-                f"{self.label}: extents must be 1 or more; groups must divide channels and filters."
-            )
+        extents = [getattr(self, name) for name in _EXTENTS]
+        positive = min(*extents, self.groups, *self.stride, *self.dilation) > 0
+        uneven = self.c % self.groups or self.k % self.groups
+        if not positive or min(self.padding) < 0 or uneven:
+            self._refuse("extents must be 1 or more; groups must divide channels and filters")
         if min(self.output) < 1:
-            raise CurvescopeError(f"{self.label}: the filter is larger than the padded image.")
+            self._refuse("the filter is larger than the padded image")
         if self.direction not in DIRECTIONS or self.layout not in LAYOUTS:
-            allowed = (
-                f"the direction must be one of {', '.join(DIRECTIONS)}, the layout one of "
-                f"{', '.join(LAYOUTS)}"
-            )
-            raise CurvescopeError(f"{self.label}: {allowed}.")
+            directions, layouts = ", ".join(DIRECTIONS), ", ".join(LAYOUTS)
+            self._refuse(f"the direction must be one of {directions}, the layout one of {layouts}")
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise CurvescopeError(f"{self.label}: {why}.")
 
     def label_along(self, axis: str) -> str:
         """E.g.
@@ -84,39 +77,28 @@ class Conv(Labelled):
         `conv bwd_data n64 c64 224x224 k64 3x3 p1 fp32`; default values (stride 1, one group) are
         omitted.
         """
-        n, c, h, w, k, r, s = ("*" if axis == name else getattr(self, name) for name in "nchwkrs")
-        parts = [f"conv {self.direction} n{n} c{c} {h}x{w} k{k} {r}x{s}"]
-        for letter, pair, usual in (
-            ("s", self.stride, 1),
-            ("p", self.padding, 0),
-            ("d", self.dilation, 1),
-        ):
+        extents = "n{n} c{c} {h}x{w} k{k} {r}x{s}"
+        template = f"conv {{direction}} {extents}"
+        for name, usual in (("stride", 1), ("padding", 0), ("dilation", 1)):
+            pair = getattr(self, name)
             if pair != (usual, usual):
-                parts.append(
-                    f"{letter}{pair[0]}" if pair[0] == pair[1] else f"{letter}{pair[0]}x{pair[1]}"
-                )
+                template += f" {name[0]}{_pair_label(pair)}"
         if self.groups > 1 or axis == "groups":
-            parts.append(f"g{'*' if axis == 'groups' else self.groups}")
+            template += " g{groups}"
         if self.layout != "nchw":
-            parts.append(self.layout)
-        return " ".join([*parts, self.precision])
+            template += " {layout}"
+        return self._fill_template(f"{template} {{precision}}", axis)
 
     @property
     def output(self) -> tuple[int, int]:
         """Height and width of the result of the forward pass."""
-        extents = zip(
-            (self.h, self.w),
-            (self.r, self.s),
-            self.stride,
-            self.padding,
-            self.dilation,
-            strict=True,
-        )
-        p, q = (
-            (size + 2 * pad - spread * (kernel - 1) - 1) // step + 1
-            for size, kernel, step, pad, spread in extents
-        )
-        return p, q
+        return self._output_along(self.h, self.r, 0), self._output_along(self.w, self.s, 1)
+
+    def _output_along(self, image: int, kernel: int, i: int) -> int:
+        """Number of places of the filter, vertically (0) or horizontally (1)."""
+        covers = self.dilation[i] * (kernel - 1) + 1
+        room = image + 2 * self.padding[i] - covers
+        return room // self.stride[i] + 1
 
     @property
     def image_shape(self) -> tuple[int, int, int, int]:
@@ -139,103 +121,106 @@ class Conv(Labelled):
         moved once.
         """
         dtypes = [PRECISIONS[self.precision].profiler_dtype] * 3
+        operands = [self.image_shape, self.weights_shape]
         if self.direction == "fwd":
-            concrete = (None, None, None, self.stride, self.padding, self.dilation, self.groups)
-            return operator_work.work(
-                "aten::conv2d", [self.image_shape, self.weights_shape, ()], dtypes, concrete
-            )
-        mask = [self.direction == "bwd_data", self.direction == "bwd_weights", False]
-        shapes = [self.result_shape, self.image_shape, self.weights_shape]
-        return operator_work.work(
-            "aten::convolution_backward", shapes, dtypes, [*[None] * 10, mask]
-        )
+            geometry = (self.stride, self.padding, self.dilation, self.groups)
+            arguments = (None, None, None, *geometry)
+            return operator_work.work("aten::conv2d", [*operands, ()], dtypes, arguments)
+        mask = [self.to_data, self.to_weights, False]
+        shapes = [self.result_shape, *operands]
+        no_geometry = [None] * 10
+        operator = "aten::convolution_backward"
+        return operator_work.work(operator, shapes, dtypes, [*no_geometry, mask])
+
+    @property
+    def to_data(self) -> bool:
+        """Whether the result is the gradient to the image."""
+        return self.direction == "bwd_data"
+
+    @property
+    def to_weights(self) -> bool:
+        """Whether the result is the gradient to the filters."""
+        return self.direction == "bwd_weights"
 
     @property
     def terms(self) -> int:
         """Maximum number of products summed in one element of the result."""
-        if self.direction == "bwd_weights":
-            return self.n * self.output[0] * self.output[1]
-        channels = self.c if self.direction == "fwd" else self.k
+        if self.to_weights:
+            p, q = self.output
+            return self.n * p * q
+        channels = self.k if self.to_data else self.c
         return channels // self.groups * self.r * self.s
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, Array]:
         """The two inputs of the direction: image and weights, gradient and weights, or image and
         gradient.
         """
-        first = self.result_shape if self.direction == "bwd_data" else self.image_shape
-        second = self.result_shape if self.direction == "bwd_weights" else self.weights_shape
-        return normal(generator, first, self.precision), normal(generator, second, self.precision)
+        draw = partial(normal, generator, precision=self.precision)
+        first = draw(self.result_shape if self.to_data else self.image_shape)
+        second = draw(self.result_shape if self.to_weights else self.weights_shape)
+        return first, second
 
     def reference(self, operands: tuple[Array, ...]) -> Array:
         """The result in float64: one matrix product per filter element and group, over all its
         positions at once.
         """
-        first, second = (array.astype(np.float64) for array in operands)
-        to_data, (top, left) = self.direction == "bwd_data", self.padding
-        image = np.zeros(self.image_shape) if to_data else first
-        padded, result = (
-            np.pad(image, ((0, 0), (0, 0), (top, top), (left, left))),
-            np.zeros(self.shape),
-        )
-        c, k = self.c // self.groups, self.k // self.groups
+        first, second = in_float64(operands)
+        top, left = self.padding
+        image = np.zeros(self.image_shape) if self.to_data else first
+        padded = np.pad(image, ((0, 0), (0, 0), (top, top), (left, left)))
+        result = np.zeros(self.shape)
         for i, j, g in np.ndindex(self.r, self.s, self.groups):
-            channels, filters = slice(g * c, (g + 1) * c), slice(g * k, (g + 1) * k)
-            starts = (i * self.dilation[0], j * self.dilation[1])
-            rows, columns = (
-                slice(start, start + step * (count - 1) + 1, step)
-                for start, step, count in zip(starts, self.stride, self.output, strict=True)
-            )
-            seen = padded[:, channels, rows, columns]  # by this filter element; a view
-            if self.direction == "fwd":
-                result[:, filters] += np.moveaxis(
-                    np.tensordot(seen, second[filters, :, i, j], ([1], [1])), 3, 1
-                )
-            elif to_data:
-                seen += np.moveaxis(
-                    np.tensordot(first[:, filters], second[filters, :, i, j], ([1], [0])), 3, 1
-                )
+            channels = _group_slice(g, self.c // self.groups)
+            filters = _group_slice(g, self.k // self.groups)
+            rows, columns = self._places(i, 0), self._places(j, 1)
+            view = padded[:, channels, rows, columns]  # of this filter element
+            if self.to_weights:
+                sums = ([0, 2, 3], [0, 2, 3])
+                result[filters, :, i, j] = np.tensordot(second[:, filters], view, sums)
+                continue
+            weights = second[filters, :, i, j]
+            if self.to_data:
+                products = np.tensordot(first[:, filters], weights, ([1], [0]))
+                view += np.moveaxis(products, 3, 1)
             else:
-                result[filters, :, i, j] = np.tensordot(
-                    second[:, filters], seen, ([0, 2, 3], [0, 2, 3])
-                )
-        return padded[:, :, top : top + self.h, left : left + self.w] if to_data else result
+                products = np.tensordot(view, weights, ([1], [1]))
+                result[:, filters] += np.moveaxis(products, 3, 1)
+        return padded[:, :, top : top + self.h, left : left + self.w] if self.to_data else result
+
+    def _places(self, element: int, i: int) -> slice:
+        """Where one element of the filter lies in the padded image, see `_output_along`."""
+        start, step = element * self.dilation[i], self.stride[i]
+        return slice(start, start + step * (self.output[i] - 1) + 1, step)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
         """Error against the reference; for a large convolution, of sums over channels with random
         signs.
 
         A convolution is linear in its filters: the sum of output channels is the output of the
-        summed filters, which costs one filter's work. The same holds backward to the data over
-        input channels, and backward to the weights over gradients.
+        summed filters. So the check costs one filter's work. The same holds backward to the data
+        over input channels, and backward to the weights over gradients.
         """
         allowed = bound_error(self.precision, self.terms)
-        if (self.work.flops or 0) <= FULL_CHECK_FLOPS or result.shape != self.shape:
+        if can_check_all(self.work) or result.shape != self.shape:
             return compare(result, self.reference(operands), allowed)
-        first, second = (array.astype(np.float64) for array in operands)
-        summed = (self.c if self.direction == "bwd_data" else self.k) // self.groups
+        first, second = in_float64(operands)
+        summed = (self.c if self.to_data else self.k) // self.groups
         signs = random_signs(summed)
 
         def sum_groups(array: Array, axis: int) -> Array:
-            by_group = array.reshape(
-                *array.shape[:axis], self.groups, summed, *array.shape[axis + 1 :]
-            )
+            before, after = array.shape[:axis], array.shape[axis + 1 :]
+            by_group = array.reshape(*before, self.groups, summed, *after)
             return np.asarray(np.tensordot(by_group, signs, ([axis + 1], [0])))
 
-        if self.direction == "bwd_data":
-            small, second = (
-                replace(self, c=self.groups),
-                np.tensordot(second, signs, ([1], [0]))[:, None],
-            )
+        if self.to_data:
+            small = replace(self, c=self.groups)
+            second = np.tensordot(second, signs, ([1], [0]))[:, None]
         else:
-            small, second = (
-                replace(self, k=self.groups),
-                sum_groups(second, int(self.direction == "bwd_weights")),
-            )
+            small = replace(self, k=self.groups)
+            second = sum_groups(second, int(self.to_weights))
         reference = small.reference((first, second))
-        sums = sum_groups(result, 0 if self.direction == "bwd_weights" else 1)
-        return compare(
-            sums.reshape(reference.shape), reference, allowed * summed**0.5, projected=True
-        )
+        sums = sum_groups(result, 0 if self.to_weights else 1).reshape(reference.shape)
+        return compare(sums, reference, allowed * summed**0.5, projected=True)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -246,3 +231,12 @@ class Conv(Labelled):
             "bwd_weights": self.weights_shape,
         }
         return shapes[self.direction]
+
+
+def _pair_label(pair: tuple[int, int]) -> str:
+    first, second = pair
+    return f"{first}" if first == second else f"{first}x{second}"
+
+
+def _group_slice(group: int, size: int) -> slice:
+    return slice(group * size, (group + 1) * size)

@@ -55,8 +55,10 @@ class _Section(NamedTuple):
 
 
 def read_cubin(data: bytes) -> tuple[KernelResources, ...]:
-    """The kernels of a cubin by name; an error if the data is none, is truncated, or has an unknown
-    layout.
+    """The kernels of a cubin by name.
+
+    Raises:
+        CurvescopeError: the data is no cubin, is truncated, or has an unknown layout.
     """
     try:
         return _read(data)

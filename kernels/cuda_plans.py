@@ -59,16 +59,22 @@ class LaunchPlan:
 
     buffers: tuple[Array, ...]  # initial contents of device memory
     launch: KernelLaunch  # the timed one
-    # None: it keeps no result
-    read: Callable[[Callable[[int], Array], Callable[[int], int]], Array] | None
+    read: Read | None  # None: it keeps no result
     setup: tuple[KernelLaunch, ...] = ()  # run once before timing
     checked: KernelLaunch | None = None  # the one to verify, where it is not the timed one
     repeats: int = 1  # of the problem in the timed launch; `checked` has one
 
 
-def plan(problem: Problem, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:
-    """The launches of a problem on a device with so many SMs; an UnsupportedError if no kernel
-    exists for it.
+# The result, from functions that give a buffer's contents and its address by index.
+Read = Callable[[Callable[[int], Array], Callable[[int], int]], Array]
+_Operands = tuple[Array, ...]
+
+
+def plan(problem: Problem, operands: _Operands, sm_count: int) -> LaunchPlan:
+    """The launches of a problem on a device with so many SMs.
+
+    Raises:
+        UnsupportedError: no kernel exists for it.
     """
     make = _PLANS.get(type(problem))
     if make is None:
@@ -77,27 +83,28 @@ def plan(problem: Problem, operands: tuple[Array, ...], sm_count: int) -> Launch
         raise UnsupportedError(
             "Curvescope's CUDA kernels are fp32; the torch backend offers other precisions"
         )
-    made = make(problem, operands, sm_count)
-    if max((buffer.size for buffer in made.buffers), default=0) > _MOST_ELEMENTS:
+    launches = make(problem, operands, sm_count)
+    if any(buffer.size > _MOST_ELEMENTS for buffer in launches.buffers):
         raise UnsupportedError(
             f"Curvescope's CUDA kernels handle at most {_MOST_ELEMENTS} elements"
         )
-    return made
+    return launches
 
 
-def _float64(
-    index: int, shape: tuple[int, ...]
-) -> Callable[[Callable[[int], Array], Callable[[int], int]], Array]:
+def _read_float64(index: int, shape: tuple[int, ...]) -> Read:
     return lambda fetch, address: fetch(index).reshape(shape).astype(np.float64)  # noqa: ARG005 - no address needed
 
 
-def _gemm(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001
+def _gemm(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # noqa: ARG001
     # Column-major C = op(A) op(B) is row-major Cᵀ = op(B)ᵀ op(A)ᵀ, and an array in C order is the
     # transposed matrix.
-    kernel, shape = f"sgemm_{problem.transpose[::-1].lower()}", (problem.n, problem.m)
-    scalars = (*map(np.int32, (*shape, problem.k)), np.float32(1), np.float32(0))
-    launch = KernelLaunch(kernel, tile_grid(*shape), (Buffer(1), Buffer(0), Buffer(2), *scalars))
-    return LaunchPlan((*operands, np.zeros(shape, np.float32)), launch, _float64(2, shape))
+    transposes = problem.transpose[::-1].lower()
+    shape = (problem.n, problem.m)
+    extents = map(np.int32, (*shape, problem.k))
+    arguments = (Buffer(1), Buffer(0), Buffer(2), *extents, np.float32(1), np.float32(0))
+    launch = KernelLaunch(f"sgemm_{transposes}", tile_grid(*shape), arguments)
+    buffers = (*operands, np.zeros(shape, np.float32))
+    return LaunchPlan(buffers, launch, _read_float64(2, shape))
 
 
 def convolution_launch(problem: Conv) -> KernelLaunch:
@@ -106,30 +113,31 @@ def convolution_launch(problem: Conv) -> KernelLaunch:
     The last argument is `struct Convolution` of cuda/convolution.cu by value, field by field: 16
     integers of 4 bytes. Its channels and filters are totals over all groups.
     """
-    (n, c, h, w), (k, c_of_group, r, s), (p, q) = (
-        problem.image_shape,
-        problem.weights_shape,
-        problem.output,
-    )
+    n, _, h, w = problem.image_shape
+    k, c_of_group, r, s = problem.weights_shape
+    p, q = problem.output
+    filters = k // problem.groups
     kernel, rows, columns = {
-        "fwd": ("convolution_forward", k // problem.groups, n * p * q),
+        "fwd": ("convolution_forward", filters, n * p * q),
         "bwd_data": ("convolution_backward_data", c_of_group, n * h * w),
-        "bwd_weights": ("convolution_backward_weights", k // problem.groups, c_of_group * r * s),
+        "bwd_weights": ("convolution_backward_weights", filters, c_of_group * r * s),
     }[problem.direction]
-    steps = (*problem.stride, *problem.padding, *problem.dilation, problem.groups)
-    structure = np.void(np.array([n, c, h, w, k, r, s, p, q, *steps], np.int32).tobytes())
+    geometry = (*problem.stride, *problem.padding, *problem.dilation, problem.groups)
+    fields = [*problem.image_shape, k, r, s, p, q, *geometry]
+    structure = np.void(np.array(fields, np.int32).tobytes())
     grid = tile_grid(rows, columns, problem.groups)
     return KernelLaunch(kernel, grid, (Buffer(0), Buffer(1), Buffer(2), structure))
 
 
-def _conv(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001
+def _conv(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # noqa: ARG001
     if problem.layout != "nchw":
         raise UnsupportedError("Curvescope's CUDA convolution needs the NCHW layout")
     result = np.zeros(problem.shape, np.float32)
-    return LaunchPlan((*operands, result), convolution_launch(problem), _float64(2, result.shape))
+    read = _read_float64(2, result.shape)
+    return LaunchPlan((*operands, result), convolution_launch(problem), read)
 
 
-def _memory(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:
+def _memory(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:
     strided = problem.stride > 1
     if strided and problem.kind != "read":
         raise UnsupportedError(
@@ -138,36 +146,41 @@ def _memory(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchP
     if not strided and problem.elements % 4:
         raise UnsupportedError("Curvescope's CUDA memory kernels need a multiple of four elements")
     count = problem.elements if strided else problem.elements // 4
-    blocks = min(-(-count // _BLOCK_THREADS), sm_count * _BLOCKS_PER_SM)
-    *inputs, out = (Buffer(i) for i in range(len(operands) + 1))
-    end: tuple[np.generic, ...] = (np.int64(count),)
+    blocks = min(_blocks(count), sm_count * _BLOCKS_PER_SM)
+    arguments: list[Buffer | np.generic] = [Buffer(i) for i in range(len(operands) + 1)]
     if problem.kind in ("scale", "triad", "write"):
-        end = (np.float32(SCALAR), *end)
+        arguments.append(np.float32(SCALAR))
     if problem.kind == "read":
-        end = (UNLIKELY_SUM, np.int64(problem.stride), *end) if strided else (UNLIKELY_SUM, *end)
+        arguments.append(UNLIKELY_SUM)
+    if strided:
+        arguments.append(np.int64(problem.stride))
+    arguments.append(np.int64(count))
     kernel = f"memory_{problem.kind}" + ("_strided" if strided else "")
     passes = problem.repeats(BYTES_PER_LAUNCH)
 
     def launch(count: int) -> KernelLaunch:
-        return KernelLaunch(kernel, (blocks, 1, 1), (*inputs, out, *end, np.int32(count)))
+        return KernelLaunch(kernel, (blocks, 1, 1), (*arguments, np.int32(count)))
 
     read, result = None, np.zeros(1, np.float32)
     if problem.kind != "read":
         result = np.zeros(problem.elements, np.float32)
-        read = _float64(out.index, result.shape)
+        read = _read_float64(len(operands), result.shape)
     return LaunchPlan((*operands, result), launch(passes), read, checked=launch(1), repeats=passes)
 
 
-def _latency(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001 - one thread
+def _blocks(elements: int) -> int:
+    return -(-elements // _BLOCK_THREADS)
+
+
+def _latency(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # noqa: ARG001 - one thread
     if problem.loads % _CHASE_UNROLL:
         raise UnsupportedError(
             f"Curvescope's CUDA pointer chase needs a multiple of {_CHASE_UNROLL} loads"
         )
     following = operands[0].astype(np.uint32)
-    blocks = -(-following.size // _BLOCK_THREADS)
-    link = KernelLaunch(
-        "chase_link", (blocks, 1, 1), (Buffer(0), Buffer(1), np.uint32(following.size))
-    )
+    size = following.size
+    arguments = (Buffer(0), Buffer(1), np.uint32(size))
+    link = KernelLaunch("chase_link", (_blocks(size), 1, 1), arguments)
 
     def chase(goes_on: bool) -> KernelLaunch:
         arguments = (Buffer(0), np.int64(problem.loads), Buffer(2), Buffer(3), np.int32(goes_on))
@@ -175,18 +188,16 @@ def _latency(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Launch
 
     def read(fetch: Callable[[int], Array], address: Callable[[int], int]) -> Array:
         # 8 bytes for each item; in float64 the difference is exact.
-        return (fetch(3) - np.uint64(address(0))).astype(np.float64) / 8
+        distance = fetch(3) - np.uint64(address(0))
+        return distance.astype(np.float64) / 8
 
-    buffers = (
-        np.zeros(following.size, np.uint64),
-        following,
-        np.zeros(1, np.int64),
-        np.zeros(1, np.uint64),
-    )
-    return LaunchPlan(buffers, chase(True), read, (link, chase(False)), checked=chase(False))
+    chain, last = np.zeros(size, np.uint64), np.zeros(1, np.uint64)
+    buffers = (chain, following, np.zeros(1, np.int64), last)
+    first = chase(False)
+    return LaunchPlan(buffers, chase(True), read, (link, first), checked=first)
 
 
-def _launch(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001 - nothing to work on
+def _launch(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # noqa: ARG001 - nothing to work on
     return LaunchPlan((), KernelLaunch("empty", (1, 1, 1), (), (1, 1, 1)), None)
 
 
@@ -208,19 +219,20 @@ _ONES: dict[str, np.generic] = {
 }
 
 
-def _peak(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001
+def _peak(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # noqa: ARG001
     unit = _ONES[problem.precision]
     grid = (problem.threads // _BLOCK_THREADS, 1, 1)
 
     def rounds(count: int) -> KernelLaunch:
         return KernelLaunch(problem.kernel, grid, (Buffer(0), unit, unit, np.int32(count)))
 
-    # The sums of one round are exact in every format; those of many are not.
+    # The sums of one round are exact in every format, but not of many.
     sums = np.zeros(problem.threads, np.float32)
-    return LaunchPlan((sums,), rounds(problem.rounds), _float64(0, sums.shape), checked=rounds(1))
+    read = _read_float64(0, sums.shape)
+    return LaunchPlan((sums,), rounds(problem.rounds), read, checked=rounds(1))
 
 
-_PLANS: dict[type, Callable[[Any, tuple[Array, ...], int], LaunchPlan]] = {
+_PLANS: dict[type, Callable[[Any, _Operands, int], LaunchPlan]] = {
     Gemm: _gemm,
     Conv: _conv,
     Memory: _memory,
@@ -241,18 +253,16 @@ def peak_rounds(
     """
     by_name = {kernel.name: kernel for kernel in (*KERNELS, *HOPPER_KERNELS)}
     first, *others = (by_name.get(name.format(precision)) for name in _PEAKS)
-    for kernel in (first if wgmma and architecture == _HOPPER else None, *others):
-        if (
-            kernel is not None
-            and kernel.since <= architecture
-            and kernel.flops_per_thread_round is not None
-        ):
+    is_hopper = architecture == _HOPPER
+    for kernel in (first if wgmma and is_hopper else None, *others):
+        if kernel is None or kernel.since > architecture:
+            continue
+        flops = kernel.flops_per_thread_round
+        if flops is not None:
             threads = sm_count * _BLOCKS_PER_SM * _BLOCK_THREADS
-            return PeakRounds(kernel.name, threads, kernel.flops_per_thread_round, precision)
-    if architecture == _HOPPER and first is not None:
-        raise UnsupportedError(
-            f"the peak of {precision} needs `pip install nvidia-cuda-nvrtc-cu12`, to compile wgmma"
-        )
-    raise UnsupportedError(
-        f"Curvescope has no kernel for the peak of {precision} on sm_{architecture}"
-    )
+            return PeakRounds(kernel.name, threads, flops, precision)
+    why = f"Curvescope has no kernel for the peak of {precision} on sm_{architecture}"
+    if is_hopper and first is not None:
+        remedy = "`pip install nvidia-cuda-nvrtc-cu12`, to compile wgmma"
+        why = f"the peak of {precision} needs {remedy}"
+    raise UnsupportedError(why)

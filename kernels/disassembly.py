@@ -1,7 +1,7 @@
 """Counts the instructions in the code of a cubin's kernels by class, with an installed
 disassembler.
 
-nvdisasm drops old architectures together with CUDA: 13 begins at sm_75, 12 at sm_50, and 11.8
+nvdisasm drops old architectures together with CUDA. 13 begins at sm_75, 12 at sm_50, and 11.8
 covers all up to sm_90.
 """
 
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -74,23 +74,27 @@ def list_instructions(cubin: bytes, architecture: int) -> dict[str, list[str]]:
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
             if done.returncode == 0 and (listed := read_listing(done.stdout)):
                 return listed
-            refusals.append(
-                f"{tool}: {(done.stderr.strip().splitlines() or ['no code in its listing'])[-1]}"
-            )
+            errors = done.stderr.strip().splitlines() or ["no code in its listing"]
+            refusals.append(f"{tool}: {errors[-1]}")
+    why = "; ".join([f"sm_{architecture}", *refusals])
     raise BackendMissingError(
-        "No installed disassembler supports "
-        f"sm_{architecture}{''.join(f'; {refusal}' for refusal in refusals)}. To get one: "
-        f"{GET_NVDISASM}."
+        f"No installed disassembler supports {why}. To get one: {GET_NVDISASM}."
     )
 
 
 def read_listing(listing: str) -> dict[str, list[str]]:
     """The instructions of each kernel, from the text of `nvdisasm -c`."""
-    _, *parts = _SECTION.split(listing)
-    return {
-        name: [instruction for instruction in _INSTRUCTION.findall(text) if instruction != "NOP"]
-        for name, text in zip(parts[::2], parts[1::2], strict=True)
-    }
+    by_kernel = {}
+    for name, text in pair_sections(_SECTION, listing):
+        instructions = _INSTRUCTION.findall(text)
+        by_kernel[name] = [instruction for instruction in instructions if instruction != "NOP"]
+    return by_kernel
+
+
+def pair_sections(header: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
+    """The name in each header, and the text until the next header."""
+    _, *parts = header.split(text)
+    return zip(parts[::2], parts[1::2], strict=True)
 
 
 def instruction_mix(instructions: Mapping[str, int]) -> dict[str, int]:
@@ -115,13 +119,15 @@ def find_disassemblers() -> tuple[str, ...]:
     toolkits.
     """
     packages = [Path(entry) for entry in sys.path if os.path.isabs(entry)]
-    candidates = [
-        *(tool for package in packages for tool in sorted(package.glob("nvidia/*/bin/nvdisasm"))),
-        *(package / "triton/backends/nvidia/bin/nvdisasm" for package in packages),
-        *(toolkit / "bin/nvdisasm" for toolkit in toolkit_folders()),
-    ]
-    tools = [
-        find_program("nvdisasm"),
-        *(str(tool) for tool in candidates if tool.is_file() and os.access(tool, os.X_OK)),
-    ]
-    return tuple({os.path.realpath(tool): tool for tool in reversed(tools) if tool}.values())[::-1]
+    candidates: list[Path] = []
+    for package in packages:
+        candidates += sorted(package.glob("nvidia/*/bin/nvdisasm"))
+    candidates += [package / "triton/backends/nvidia/bin/nvdisasm" for package in packages]
+    candidates += [toolkit / "bin/nvdisasm" for toolkit in toolkit_folders()]
+    tools = {}
+    if on_path := find_program("nvdisasm"):
+        tools[os.path.realpath(on_path)] = on_path
+    for tool in candidates:
+        if tool.is_file() and os.access(tool, os.X_OK):
+            tools.setdefault(os.path.realpath(tool), str(tool))
+    return tuple(tools.values())

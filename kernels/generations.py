@@ -17,7 +17,7 @@ from ..profiling.hardware.occupancy import (
 )
 from .compile import Compiled
 from .cubin import KernelResources, read_cubin
-from .disassembly import list_instructions
+from .disassembly import list_instructions, pair_sections
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -51,31 +51,32 @@ def describe_builds(
     A launch of `block_threads` is capped by the launch bounds; its default is the launch bounds, or
     256 without them.
     """
-    spills = _spills(compiled.log)
+    spills = _read_spills(compiled.log)
     instructions: Mapping[str, Mapping[str, int]] = {}
     missing = None
+    architecture = compiled.architecture
     if mix:
         try:
-            listed = list_instructions(compiled.cubin, compiled.architecture)
+            listed = list_instructions(compiled.cubin, architecture)
             instructions = {name: Counter(of_kernel) for name, of_kernel in listed.items()}
         except BackendMissingError as error:
             missing = str(error)
     builds = []
     for kernel in read_cubin(compiled.cubin):
-        threads = min(block_threads or kernel.max_threads or 256, kernel.max_threads or 1024)
-        has_limits = compiled.architecture in LIMITS
-        launch = (compiled.architecture, threads, kernel.registers_per_thread, kernel.shared_bytes)
+        most_threads = kernel.max_threads or 1024
+        threads = min(block_threads or kernel.max_threads or 256, most_threads)
+        launch = (architecture, threads, kernel.registers_per_thread, kernel.shared_bytes)
+        has_limits = architecture in LIMITS
+        more = block_sizes_with_more(*launch, most_threads) if has_limits else {}
         build = KernelBuild(
             source=compiled.source,
-            architecture=compiled.architecture,
+            architecture=architecture,
             nvrtc=compiled.nvrtc,
             resources=kernel,
             spilled_bytes=spills.get(kernel.name),
             block_threads=threads,
             occupancy=occupancy(*launch) if has_limits else None,
-            block_sizes_with_more=block_sizes_with_more(*launch, kernel.max_threads or 1024)
-            if has_limits
-            else {},
+            block_sizes_with_more=more,
             registers_for_more=registers_for_more(*launch) if has_limits else None,
             instructions=instructions.get(kernel.name),
             instructions_missing=missing,
@@ -84,10 +85,10 @@ def describe_builds(
     return builds
 
 
-def _spills(log: str) -> dict[str, tuple[int, int]]:
+def _read_spills(log: str) -> dict[str, tuple[int, int]]:
     """Bytes per thread that each kernel spills and loads back, from the log of ptxas -v."""
-    _, *parts = _ENTRY.split(log)
-    found = (
-        (name, _SPILLS.search(text)) for name, text in zip(parts[::2], parts[1::2], strict=True)
-    )
-    return {name: (int(match[1]), int(match[2])) for name, match in found if match}
+    spills = {}
+    for name, text in pair_sections(_ENTRY, log):
+        if match := _SPILLS.search(text):
+            spills[name] = (int(match[1]), int(match[2]))
+    return spills

@@ -28,7 +28,7 @@ LOADS = 20_000
 class Latency(Labelled):
     """A pointer chase of `loads` loads through a buffer of `size` bytes.
 
-    The precision is that of other problems; it has no effect here, as 64-bit indices are loaded.
+    The precision has no effect, as 64-bit indices are loaded; other problems need it.
     """
 
     size: int

@@ -28,9 +28,12 @@ def memory_levels(
     """The levels of a device (`Backend.describe`), nearest first; on a CPU of some of
     its threads.
     """
-    cuda, capacities = device["kind"] == "cuda", {"L2": int(device.get("l2_cache_bytes") or 0)}
-    if not cuda:
-        capacities = cache_capacities(processors or int(device.get("threads") or 1), cpus)
+    cuda = device["kind"] == "cuda"
+    if cuda:
+        capacities = {"L2": int(device.get("l2_cache_bytes") or 0)}
+    else:
+        threads = processors or int(device.get("threads") or 1)
+        capacities = cache_capacities(threads, cpus)
     levels, below = [], 0
     for name, capacity in capacities.items():
         # A working set in a level must not fit into the previous one.
@@ -39,14 +42,13 @@ def memory_levels(
             levels.append(MemoryLevel(name, size))
             below = capacity
     if cuda:
-        memory_bytes = int(device.get("memory_bytes") or 0)
-        large = max(16 * below, 1_000_000_000)
-        return [
-            *levels,
-            MemoryLevel("DRAM", min(large, memory_bytes // 4) if memory_bytes else large),
-        ]
-    # Without any known cache: a size larger than any current cache.
-    return [*levels, MemoryLevel("DRAM", 4 * below or 512_000_000)]
+        size = max(16 * below, 1_000_000_000)
+        if memory_bytes := int(device.get("memory_bytes") or 0):
+            size = min(size, memory_bytes // 4)
+    else:
+        # Without any known cache: a size larger than any current cache.
+        size = 4 * below or 512_000_000
+    return [*levels, MemoryLevel("DRAM", size)]
 
 
 def cache_capacities(processors: int, cpus: Path = _CPUS) -> dict[str, int]:
@@ -56,9 +58,13 @@ def cache_capacities(processors: int, cpus: Path = _CPUS) -> dict[str, int]:
         for index in sorted((cpus / f"cpu{number}/cache").glob("index*")):
             with suppress(OSError):
                 capacity = cache_bytes(index / "size")
-                if capacity is None or (index / "type").read_text().strip() == "Instruction":
+                if capacity is None or _read_line(index / "type") == "Instruction":
                     continue
-                level = "L" + (index / "level").read_text().strip()
-                shared = (index / "shared_cpu_list").read_text().strip()
+                level = "L" + _read_line(index / "level")
+                shared = _read_line(index / "shared_cpu_list")
                 caches.setdefault(level, {})[shared] = capacity
     return {level: sum(caches[level].values()) for level in sorted(caches)}
+
+
+def _read_line(path: Path) -> str:
+    return path.read_text().strip()

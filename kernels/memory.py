@@ -1,8 +1,8 @@
 """Memory traffic: STREAM's four kernels, reads alone and writes alone, with a stride, at any size.
 
-Bytes are counted like in STREAM (https://www.cs.virginia.edu/stream/ref.html): those that the
-kernel reads and writes, without the lines that a cache fetches before writing them; with a stride,
-only the accessed elements.
+Bytes are counted as STREAM does (https://www.cs.virginia.edu/stream/ref.html): the kernel's reads
+and writes, without the lines that a cache fetches before writing them. With a stride, only accessed
+elements count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import Array, Error, Labelled, bound_error, compare, normal
+from .problem import Array, Error, Labelled, bound_error, compare, in_float64, normal
 
 SCALAR = 3.0  # the value in STREAM
 PRECISIONS_HERE = ("fp32", "fp64")
@@ -53,9 +53,8 @@ class Memory(Labelled):
         if precision_of(self.precision) and self.precision not in PRECISIONS_HERE:
             raise CurvescopeError(f"Memory kernels are measured in {' or '.join(PRECISIONS_HERE)}.")
         if self.stride < 1 or self.elements < 1:
-            raise CurvescopeError(
-                f"{self.label}: at least one element of each array and a stride of 1 are needed."
-            )
+            why = "at least one element of each array and a stride of 1 are needed"
+            raise CurvescopeError(f"{self.label}: {why}.")
 
     def label_along(self, axis: str) -> str:
         """E.g. `memory triad 98304 B fp32`."""
@@ -65,16 +64,18 @@ class Memory(Labelled):
     @property
     def elements(self) -> int:
         """Number of accessed elements in each array."""
-        reads, writes, _ = KINDS[self.kind]
-        return self.size // (
-            (reads + writes) * PRECISIONS[self.precision].item_bytes * max(self.stride, 1)
-        )
+        return self.size // (self._bytes_of_pass * max(self.stride, 1))
 
     @property
     def work(self) -> Work:
-        reads, writes, flops = KINDS[self.kind]
-        item_bytes = PRECISIONS[self.precision].item_bytes
-        return Work(flops * self.elements, (reads + writes) * item_bytes * self.elements)
+        flops = KINDS[self.kind].flops
+        return Work(flops * self.elements, self._bytes_of_pass * self.elements)
+
+    @property
+    def _bytes_of_pass(self) -> int:
+        """Bytes of one element of all arrays."""
+        reads, writes, _ = KINDS[self.kind]
+        return (reads + writes) * PRECISIONS[self.precision].item_bytes
 
     def repeats(self, least_bytes: int) -> int:
         """Number of passes that move at least this many bytes."""
@@ -82,23 +83,23 @@ class Memory(Labelled):
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:
         """The arrays to read, including elements that the stride skips."""
-        length = self.elements * self.stride
-        return tuple(
-            normal(generator, (length,), self.precision) for _ in range(KINDS[self.kind].reads)
-        )
+        shape = (self.elements * self.stride,)
+        reads = KINDS[self.kind].reads
+        return tuple(normal(generator, shape, self.precision) for _ in range(reads))
 
     def reference(self, operands: tuple[Array, ...]) -> Array:
-        """In float64: the accessed elements that are written, or the sum of those that are read,
-        shape (1,).
+        """In float64: the written elements that are accessed, or the sum of the read ones, shape
+        (1,).
         """
-        touched = [array[:: self.stride].astype(np.float64) for array in operands]
+        arrays = list(in_float64(array[:: self.stride] for array in operands))
         if self.kind == "write":
             return np.full(self.elements, SCALAR)
         if self.kind == "read":
-            return np.asarray([touched[0].sum()])
-        if len(touched) == 1:
-            return touched[0] * (SCALAR if self.kind == "scale" else 1.0)
-        return touched[0] + (SCALAR if self.kind == "triad" else 1.0) * touched[1]
+            return np.asarray([arrays[0].sum()])
+        scale = SCALAR if self.kind in ("scale", "triad") else 1.0
+        if len(arrays) == 1:
+            return arrays[0] * scale
+        return arrays[0] + scale * arrays[1]
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
         """Error against the reference; allowed: none for a copy, two roundings for arithmetic, more
@@ -110,4 +111,5 @@ class Memory(Labelled):
         if self.kind == "read":
             return compare(result, reference, bound_error(self.precision, self.elements))
         roundoff = PRECISIONS[self.precision].result_roundoff
-        return compare(result, reference, 4 * roundoff * float(np.abs(reference).max()))
+        largest = float(np.abs(reference).max())
+        return compare(result, reference, 4 * roundoff * largest)

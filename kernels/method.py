@@ -54,15 +54,15 @@ class Method:
 
     Attributes:
         cache: "cold" clears the caches before every sample by reading a buffer twice the size of
-            the last-level cache; "hot" does not, so data that fits a cache stays there.
+            the last-level cache. "hot" leaves data in the caches.
         until: target half-width of the median's interval, as a fraction of the median; sampling
             stops there.
         time_limit_s: time for one problem; sampling stops then even if `until` is not reached.
         visits: least and most visits.
         visit_s: sampling time of one visit.
         samples_per_visit: least and most samples of a visit.
-        profile: whether each visit ends with one call under the profiler, to record its kernels;
-            this takes some 20 ms more than the call.
+        profile: whether each visit ends with one call under the profiler, to record its kernels.
+            This takes some 20 ms more than the call.
         verify: whether results are checked before they are timed.
     """
 

@@ -42,8 +42,8 @@ class Peak(Labelled):
         return (normal(generator, (self.chains,), self.precision),)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Error against x_n = aⁿ x_0 + b (1 - aⁿ) / (1 - a), which is exact up to the roundings of
-        the last step.
+        """Error against x_n = aⁿ x_0 + b (1 - aⁿ) / (1 - a); only the last step's roundings
+        remain.
         """
         shrunk = A**self.steps
         reference = shrunk * operands[0].astype(np.float64) + B * (1 - shrunk) / (1 - A)
@@ -52,8 +52,7 @@ class Peak(Labelled):
 
 @dataclass(frozen=True)
 class PeakRounds(Labelled):
-    """Rounds of one of our CUDA peak kernels, in which every multiplication of 1 by 1 adds 1 to a
-    sum.
+    """Rounds of one of our CUDA peak kernels: every multiplication of 1 by 1 adds 1 to a sum.
 
     Each thread does `flops_per_thread_round` FLOPs in a round, see kernels/catalog.py. The default
     number of rounds takes a few milliseconds.

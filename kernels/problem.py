@@ -7,6 +7,7 @@ the kernel's numbers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -68,8 +69,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Error:
-    """The largest error of a result and the allowed one, both in the unit of the result; NaN for a
-    result with NaN.
+    """The largest error of a result and the allowed one, both in its unit; NaN if it has NaN.
 
     `projected` if sums of elements with random signs were compared instead of single elements.
     """
@@ -97,7 +97,8 @@ def normal(generator: np.random.Generator, shape: tuple[int, ...], precision: st
         bits = values.view(np.uint32)
         # To nearest, ties to even: add half of what is cut off, a hair less where the kept last bit
         # is 0.
-        bits += np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+        last_kept = (bits >> np.uint32(16)) & np.uint32(1)
+        bits += np.uint32(0x7FFF) + last_kept
         bits &= np.uint32(0xFFFF0000)
     if precision == "fp8":
         return round_to_e4m3(values)
@@ -109,7 +110,8 @@ def round_to_e4m3(values: Array) -> Array:
     from -6.
     """
     with np.errstate(divide="ignore"):
-        exponent = np.maximum(np.floor(np.log2(np.abs(values))), -6)
+        logarithm = np.log2(np.abs(values))
+    exponent = np.maximum(np.floor(logarithm), -6)
     unit = np.exp2(exponent - 3).astype(values.dtype)
     return np.asarray(np.rint(values / unit) * unit)
 
@@ -128,16 +130,37 @@ def bound_relative_error(precision: str, terms: float) -> float:
     √terms.
     """
     p = PRECISIONS[precision]
-    return float(
-        _ALLOWED_ROUNDOFFS * (p.result_roundoff + p.operand_roundoff + p.sum_roundoff * terms**0.5)
-    )
+    of_sum = p.sum_roundoff * terms**0.5
+    return float(_ALLOWED_ROUNDOFFS * (p.result_roundoff + p.operand_roundoff + of_sum))
+
+
+def share_to_check(work: Work) -> float:
+    """The share of a problem's work that is checked in float64; 1 for all."""
+    return min(1.0, FULL_CHECK_FLOPS / (work.flops or 1))
+
+
+def can_check_all(work: Work) -> bool:
+    """Whether every element is checked in float64, not projections."""
+    return share_to_check(work) == 1
+
+
+def in_float64(arrays: Iterable[Array]) -> Iterator[Array]:
+    """Operands as their reference takes them."""
+    return (array.astype(np.float64) for array in arrays)
 
 
 def compare(result: Array, reference: Array, allowed: float, projected: bool = False) -> Error:
     """Compare a result with its reference; a wrong shape counts as an infinite error."""
     if result.shape != reference.shape:
         return Error(float("inf"), allowed, projected)
-    return Error(float(np.abs(result - reference).max(initial=0.0)), allowed, projected)
+    largest = np.abs(result - reference).max(initial=0.0)
+    return Error(float(largest), allowed, projected)
+
+
+def softmax(scores: Array) -> Array:
+    """Softmax of each row."""
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def random_signs(size: int) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from math import prod
@@ -26,26 +27,22 @@ def layer_sweeps(
     has no gradient to its data.
     """
     by_batch = [_layers(network, batch, kind, precision) for batch in batches]
-    paths: dict[tuple[str, tuple[Any, ...]], list[str]] = {}
+    # by direction and problems, the layers that share them, in order and once
+    layers: dict[tuple[str, tuple[Any, ...]], dict[str, None]] = defaultdict(dict)
     for calls in zip(*by_batch, strict=True):  # one call of a layer at every batch size
         path, by_direction = calls[0]
         for direction in by_direction:
-            same_shape = paths.setdefault(
-                (direction, tuple(problems[direction] for _, problems in calls)), []
-            )
-            if path not in same_shape:
-                same_shape.append(path)
+            problems = tuple(of_batch[direction] for _, of_batch in calls)
+            layers[direction, problems][path] = None
     sweeps = []
-    for (direction, problems), same_shape in paths.items():
+    for (direction, problems), paths in layers.items():
         # The gradient to the weights of a fully connected layer sums over the samples.
         axis = "k" if direction == "bwd_weights" and kind is Gemm else "n"
         sweep = along(axis, dict(zip(batches, problems, strict=True)))
+        same_shape = tuple(paths)
         label = f"{same_shape[0]} {sweep.label}"
-        sweeps.append(
-            dataclasses.replace(
-                sweep, label=label, layers=tuple(same_shape), phase=phase_of(direction)
-            )
-        )
+        phase = phase_of(direction)
+        sweeps.append(dataclasses.replace(sweep, label=label, layers=same_shape, phase=phase))
     return sweeps
 
 
@@ -58,11 +55,10 @@ def _layers(
 
     def add_layer(path: str, module: Any, inputs: tuple[Any, ...], output: Any) -> None:
         (x,) = inputs
-        problems = (
-            _conv_problems(module, x, precision)
-            if kind is Conv
-            else _gemm_problems(x, output, precision)
-        )
+        if kind is Conv:
+            problems = _conv_problems(module, x, precision)
+        else:
+            problems = _gemm_problems(x, output, precision)
         if not x.requires_grad:
             del problems["bwd_data"]
         layers.append((path, problems))
@@ -73,22 +69,22 @@ def _layers(
     for path, module in model.named_modules():
         if isinstance(module, module_type):
             module.register_forward_hook(partial(add_layer, path))
-    inputs, _ = network.sample(batch, "cpu", torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    inputs, _ = network.sample(batch, "cpu", generator)
     model(*(tensor.to("meta") for tensor in inputs))
     return layers
 
 
 def _conv_problems(module: Any, image: Any, precision: str) -> dict[str, Any]:
-    (n, c, h, w), (r, s) = image.shape, module.kernel_size
+    filters = (module.out_channels, *module.kernel_size)
     geometry = (module.stride, module.padding, module.dilation, module.groups)
-    return {
-        d: Conv(n, c, h, w, module.out_channels, r, s, *geometry, d, precision=precision)
-        for d in DIRECTIONS
-    }
+    forward = Conv(*image.shape, *filters, *geometry, precision=precision)
+    return {name: dataclasses.replace(forward, direction=name) for name in DIRECTIONS}
 
 
 def _gemm_problems(inputs: Any, outputs: Any, precision: str) -> dict[str, Any]:
-    m, n, k = outputs.shape[-1], prod(inputs.shape[:-1]), inputs.shape[-1]
+    *samples, k = inputs.shape
+    m, n = outputs.shape[-1], prod(samples)
     return {
         "fwd": Gemm(m, n, k, "TN", precision),
         "bwd_data": Gemm(k, n, m, "NN", precision),

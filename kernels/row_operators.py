@@ -13,7 +13,7 @@ from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution import operator_work
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import Array, Error, Labelled, bound_relative_error, compare, normal
+from .problem import Array, Error, Labelled, bound_relative_error, compare, normal, softmax
 
 # The operator of torch whose FLOPs and bytes count, by kind.
 KINDS = {
@@ -57,11 +57,12 @@ class RowOperator(Labelled):
     @property
     def work(self) -> Work:
         dtype = PRECISIONS[self.precision].profiler_dtype
-        shapes: list[tuple[int, ...]] = [(self.rows, self.columns)] * _OPERANDS.get(self.kind, 1)
-        dtypes = [dtype] * len(shapes)
         if self.kind == "embedding":
-            shapes, dtypes = [(TABLE_ROWS, self.columns), (self.rows,)], [dtype, "long int"]
-        return operator_work.work(KINDS[self.kind], shapes, dtypes)
+            shapes = [(TABLE_ROWS, self.columns), (self.rows,)]
+            return operator_work.work(KINDS[self.kind], shapes, [dtype, "long int"])
+        count = _OPERANDS.get(self.kind, 1)
+        matrices = [(self.rows, self.columns)] * count
+        return operator_work.work(KINDS[self.kind], matrices, [dtype] * count)
 
     def indices(self) -> Array:
         """Rows of the table that an embedding looks up, shape (rows,), int64."""
@@ -79,16 +80,18 @@ class RowOperator(Labelled):
         if self.kind == "layer_norm":
             x = x - x.mean(axis=1, keepdims=True)
         if self.kind in ("layer_norm", "rms_norm"):
-            return np.asarray(x / np.sqrt((x * x).mean(axis=1, keepdims=True) + EPSILON))
+            mean_square = (x * x).mean(axis=1, keepdims=True)
+            return np.asarray(x / np.sqrt(mean_square + EPSILON))
         if self.kind == "softmax":
-            weights = np.exp(x - x.max(axis=1, keepdims=True))
-            return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+            return softmax(x)
         if self.kind in _OPERANDS:
             other = operands[1].astype(np.float64)
             return np.asarray(x + other if self.kind == "add" else x * other)
         if self.kind == "embedding":
             return np.asarray(x[self.indices()])
-        return np.asarray(np.maximum(x, 0) if self.kind == "relu" else x / (1 + np.exp(-x)))
+        if self.kind == "relu":
+            return np.asarray(np.maximum(x, 0))
+        return np.asarray(x / (1 + np.exp(-x)))
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
         """Error against the reference; nothing is allowed where no arithmetic is done."""
@@ -96,6 +99,5 @@ class RowOperator(Labelled):
         if self.kind in _EXACT:
             return compare(result, reference, 0.0)
         scale = float(np.abs(reference).max())
-        return compare(
-            result, reference, scale * bound_relative_error(self.precision, self.columns)
-        )
+        allowed = bound_relative_error(self.precision, self.columns)
+        return compare(result, reference, scale * allowed)

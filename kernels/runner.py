@@ -1,7 +1,7 @@
 """Runs the problems of a sweep on a backend and writes them as a recording that `explain` and
 `breakdown` read.
 
-A sample is a row of `steps`, with the axis value as its batch; a profiled call gives rows of
+A sample is a row of `steps`, with the axis value as its batch. A profiled call gives rows of
 `kernels`.
 """
 
@@ -30,6 +30,7 @@ from ..profiling.recording.store import RecordingWriter
 from .backends import Backend
 from .conditions import Conditions, Note
 from .method import BenchMeasurement, Method
+from .problem import Error
 from .sweeps import Sweep
 
 # Operands of all problems of a sweep are kept up to this total size, on a GPU also up to a share of
@@ -96,9 +97,8 @@ class Result:
 
     def __post_init__(self) -> None:
         for name, amount in (("gflop_per_s", self.flops), ("gb_per_s", self.bytes_compulsory)):
-            object.__setattr__(
-                self, name, amount / self.median_ns if amount and self.median_ns else None
-            )
+            rate = amount / self.median_ns if amount and self.median_ns else None
+            object.__setattr__(self, name, rate)
 
     @property
     def uncertainty(self) -> float | None:
@@ -127,34 +127,13 @@ def run_sweep(
 
     After every visit `report` receives the problem's current result.
     """
-    meta = {
-        "recording_type": "bench",
-        "argv": without_secrets(sys.argv[1:]),
-        "network": sweep.label,
-        "step": OPERATOR_MODE,
-        "batches": list(sweep.problems),
-        "batch_axis": sweep.axis,
-        "layers": sweep.layers,
-        "phase": sweep.phase,
-        "around": None if sweep.around is None else asdict(sweep.around),
-        "protocol": {
-            "name": "bench",
-            "statistic": "median",
-            "timer": backend.timer.name,
-            **asdict(method),
-        },
-        "backend": backend.name,
-        "seed": SEED,
-        "device": (device := backend.describe()),
-        "ceilings": ceilings.entry_for(device),
-        "locked_sm_clock_hz": read_locked_clock_hz(),
-        **describe_environment(),
-    }
+    device = backend.describe()
+    meta = _metadata(sweep, backend, method, device)
     with registered(f"bench of {sweep.label}"), RecordingWriter(path, meta) as writer:
         sites = {value: ProblemSite(sweep, value, backend, method) for value in sweep.problems}
         visits = VisitWriter(writer, OPERATOR_MODE)
-        operands = sum(p.work.bytes_compulsory or 0 for p in sweep.problems.values())
-        keeps = operands <= kept_bytes(device)
+        works = [problem.work for problem in sweep.problems.values()]
+        keeps = sum(work.bytes_compulsory or 0 for work in works) <= kept_bytes(device)
 
         def visit(value: int, round_: int) -> None:
             visits.write(value, round_, sites[value].visit(value))
@@ -178,6 +157,30 @@ def run_sweep(
     return results()
 
 
+def _metadata(
+    sweep: Sweep, backend: Backend, method: Method, device: dict[str, Any]
+) -> dict[str, Any]:
+    settings = {"name": "bench", "statistic": "median", "timer": backend.timer.name}
+    return {
+        "recording_type": "bench",
+        "argv": without_secrets(sys.argv[1:]),
+        "network": sweep.label,
+        "step": OPERATOR_MODE,
+        "batches": list(sweep.problems),
+        "batch_axis": sweep.axis,
+        "layers": sweep.layers,
+        "phase": sweep.phase,
+        "around": None if sweep.around is None else asdict(sweep.around),
+        "protocol": settings | asdict(method),
+        "backend": backend.name,
+        "seed": SEED,
+        "device": device,
+        "ceilings": ceilings.entry_for(device),
+        "locked_sm_clock_hz": read_locked_clock_hz(),
+        **describe_environment(),
+    }
+
+
 class ProblemSite(Site):
     """One problem on a backend, whose call is the step of a visit."""
 
@@ -196,11 +199,13 @@ class ProblemSite(Site):
         del condition, how  # the site has one problem, and its method
         before = len(self.measurement.conditions)
         samples = self.measurement.take(self._backend, self._method)
-        unprofiled = [
-            {"start_ns": s.start_ns, "duration_ns": round(s.duration_ns)} for s in samples
-        ]
-        cheap = bool(samples) and samples[0].duration_ns < self._method.time_limit_s * 1e9
-        profiled = [self._profile()] if cheap and self._method.profile else []
+        limit_ns = self._method.time_limit_s * 1e9
+        unprofiled, profiled = [], []
+        for sample in samples:
+            duration_ns = round(sample.duration_ns)
+            unprofiled.append({"start_ns": sample.start_ns, "duration_ns": duration_ns})
+        if self._method.profile and samples and samples[0].duration_ns < limit_ns:
+            profiled.append(self._profile())
         clocks = [_clock_row(each) for each in self.measurement.conditions[before:]]
         return Visit(unprofiled, profiled, clocks=clocks)
 
@@ -218,16 +223,16 @@ class ProblemSite(Site):
         if rows is None:
             timer = prepared.timer or self._backend.timer
             (run,) = timer.take(prepared.run, 1, 1, prepared.before)
-            window = run.start_ns, round(run.duration_ns / prepared.inner)
+            duration_ns = round(run.duration_ns / prepared.inner)
             kernel = {
                 "name": prepared.kernel,
-                "start_ns": window[0],
-                "duration_ns": window[1],
+                "start_ns": run.start_ns,
+                "duration_ns": duration_ns,
                 "layer": self._sweep.layer,
                 "phase": self._sweep.phase,
                 "source": "bench",
             }
-            rows = StepRows([kernel], [window], {})
+            rows = StepRows([kernel], [(run.start_ns, duration_ns)], {})
         if rows.kernels:
             work = self.measurement.problem.work
             longest = max(rows.kernels, key=lambda row: row["duration_ns"])
@@ -235,44 +240,63 @@ class ProblemSite(Site):
         return rows
 
     def result(self, value: int) -> Result:
-        """What was measured so far, at a value of the sweep."""
+        """The measured result so far, at a value of the sweep."""
         measurement = self.measurement
         assert measurement.verification is not None
         outcome, detail, error = measurement.verification
-        durations = measurement.durations_ns()
-        low, high = (measurement.interval_ns() if durations else None) or (None, None)
-        work = measurement.problem.work
-        clocks = [c.clock_hz for c in measurement.conditions if c.clock_hz]
+        problem = measurement.problem
+        work = problem.work
         return Result(
-            problem=measurement.problem.label,
+            problem=problem.label,
             value=value,
             outcome=outcome,
             detail=detail,
-            error=error.largest if error and math.isfinite(error.largest) else None,
-            error_allowed=error.allowed if error else None,
-            error_projected=error.projected if error else False,
-            n=len(durations),
-            visits=len(measurement.visits),
-            calls=measurement.calls * measurement.inner,
-            median_ns=statistics.median(durations) if durations else None,
-            low_ns=low,
-            high_ns=high,
-            best_ns=min(durations, default=None),
-            fastest_visit_ns=min(measurement.visit_medians_ns(), default=None),
-            clock_hz=(min(clocks), max(clocks)) if clocks else None,
+            **_describe_error(error),
+            **_describe_times(measurement),
             flops=work.flops,
             bytes_compulsory=work.bytes_compulsory,
-            parts=getattr(measurement.problem, "parts", None),
+            parts=getattr(problem, "parts", None),
             discarded=dict(measurement.discarded),
             notes=tuple(measurement.notes(self._backend, self._method)),
         )
 
 
+def _describe_error(error: Error | None) -> dict[str, Any]:
+    if error is None:
+        return {"error": None, "error_allowed": None, "error_projected": False}
+    largest = error.largest if math.isfinite(error.largest) else None
+    return {
+        "error": largest,
+        "error_allowed": error.allowed,
+        "error_projected": error.projected,
+    }
+
+
+def _describe_times(measurement: BenchMeasurement) -> dict[str, Any]:
+    durations = measurement.durations_ns()
+    interval = measurement.interval_ns() if durations else None
+    low, high = interval or (None, None)
+    clocks = [each.clock_hz for each in measurement.conditions if each.clock_hz]
+    medians = measurement.visit_medians_ns()
+    return {
+        "n": len(durations),
+        "visits": len(measurement.visits),
+        "calls": measurement.calls * measurement.inner,
+        "median_ns": statistics.median(durations) if durations else None,
+        "low_ns": low,
+        "high_ns": high,
+        "best_ns": min(durations, default=None),
+        "fastest_visit_ns": min(medians, default=None),
+        "clock_hz": (min(clocks), max(clocks)) if clocks else None,
+    }
+
+
 def _clock_row(conditions: Conditions) -> dict[str, Any]:
     """A row of `clocks`."""
     reasons = conditions.throttle_reasons
+    text = None if reasons is None else "|".join(reasons)
     return {
         "start_ns": conditions.start_ns,
         "sm_clock_hz": conditions.clock_hz,
-        "throttle_reasons": None if reasons is None else "|".join(reasons),
+        "throttle_reasons": text,
     }

@@ -44,10 +44,10 @@ class Sweep:
 
 def single(problem: Any) -> Sweep:
     """A sweep of one problem; its axis is the problem's first integer field."""
-    for field in dataclasses.fields(problem):
-        value = getattr(problem, field.name)
+    for name in _field_names(problem):
+        value = getattr(problem, name)
         if isinstance(value, int):
-            return along(field.name, {value: problem})
+            return along(name, {value: problem})
     return Sweep(problem.label, "problem", {1: problem})
 
 
@@ -55,7 +55,8 @@ def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
     """Parse `n=1,2,4..256` (a range doubles), `n=32..160:8` (steps of 8) or `transpose=NN,TN` to a
     name and values.
     """
-    name, equals, listed = text.partition("=")
+    name, _, listed = text.partition("=")
+    name = name.strip()
     values: list[str] = []
     for part in map(str.strip, listed.split(",")):
         if match := re.fullmatch(r"(\d+)\.\.(\d+)(?::(\d+))?", part):
@@ -64,16 +65,15 @@ def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
                 raise CurvescopeError(
                     f"--axis {text}: a range must start at 1 or more and increase, e.g. 4..256."
                 )
-            values += map(
-                str, doubled(first, last) if step is None else range(first, last + 1, int(step))
-            )
+            even = range(first, last + 1, int(step or 1))
+            values += map(str, even if step else doubled(first, last))
         else:
             values.append(part)
-    if not equals or not name.strip() or not all(values):
+    if not name or not all(values):
         raise CurvescopeError(
             f"--axis {text}: write a name and values, e.g. n=1,2,4..256 or n=32..160:8."
         )
-    return name.strip(), tuple(dict.fromkeys(values))
+    return name, tuple(dict.fromkeys(values))
 
 
 def span(
@@ -82,33 +82,31 @@ def span(
     """All combinations of the values of axes (see `parse_axis`) and of precisions, joined by
     commas, as sweeps.
 
-    Fields without an axis are those of `base`. If the batch axis, that of the cost curve, has one
-    value and another numeric axis has several, that axis becomes the batch axis.
+    Fields without an axis keep the value of `base`. The batch axis is the axis of the cost curve.
+    If it has one value, the first numeric axis with several becomes the batch axis.
     """
-    fields = [f.name for f in dataclasses.fields(base)]
+    fields = _field_names(base)
     values: dict[str, tuple[str, ...]] = {"precision": tuple(precisions.split(","))}
     for text in axes:
         name, listed = parse_axis(text)
         if name not in fields:
-            raise CurvescopeError(
-                f"--axis {text}: the axes of {type(base).__name__.lower()} are {', '.join(fields)}."
-            )
+            kind, axes_of = type(base).__name__.lower(), ", ".join(fields)
+            raise CurvescopeError(f"--axis {text}: the axes of {kind} are {axes_of}.")
         values[name] = listed
-    long = [
-        name
-        for name, listed in values.items()
-        if len(listed) > 1 and isinstance(getattr(base, name), int)
-    ]
-    if long and batch_axis not in long:
-        batch_axis = long[0]
+    several = [name for name, listed in values.items() if len(listed) > 1]
+    numeric = [name for name in several if isinstance(getattr(base, name), int)]
+    if numeric and batch_axis not in numeric:
+        batch_axis = numeric[0]
     spanned = []
-    for chosen in itertools.product(*values.values()):
-        changes = {
-            name: _parse_value(base, name, value)
-            for name, value in zip(values, chosen, strict=True)
-        }
+    for combination in itertools.product(*values.values()):
+        texts = zip(values, combination, strict=True)
+        changes = {name: _parse_value(base, name, text) for name, text in texts}
         spanned.append(dataclasses.replace(base, **changes))
     return group(spanned, batch_axis)
+
+
+def _field_names(problem: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(problem)]
 
 
 def _parse_value(base: Any, name: str, value: str) -> Any:
@@ -131,10 +129,9 @@ def group(problems: Sequence[P], batch_axis: str) -> list[Sweep]:
     """Group problems that differ only along the batch axis, the name of a field, into sweeps."""
     families: dict[Any, dict[int, P]] = {}
     for problem in problems:
-        family = tuple(
-            getattr(problem, f.name) for f in dataclasses.fields(problem) if f.name != batch_axis
-        )
-        families.setdefault(family, {})[getattr(problem, batch_axis)] = problem
+        common = [getattr(problem, name) for name in _field_names(problem) if name != batch_axis]
+        family = families.setdefault(tuple(common), {})
+        family[getattr(problem, batch_axis)] = problem
     return [along(batch_axis, family) for family in families.values()]
 
 
@@ -148,4 +145,6 @@ def along(axis: str, problems: Mapping[int, Any]) -> Sweep:
 
 def phase_of(direction: str | None) -> str | None:
     """The phase of a direction, e.g. bwd_data; None without one."""
-    return None if direction is None else "forward" if direction == "fwd" else "backward"
+    if direction is None:
+        return None
+    return "forward" if direction == "fwd" else "backward"

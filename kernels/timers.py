@@ -89,10 +89,10 @@ class CudaEvents:
     """Timer with one event before and one after each sample, in the stream of the work.
 
     A short kernel holds the stream in front of each sample, for longer than the host took to queue
-    the one before, as nvbench's blocking kernel does: so the device finds the work queued and never
-    waits for the host. All samples are queued before the host waits once. A sample that the device
-    began before the host had queued all of it says so, e.g. of a copy that waits for the device
-    itself.
+    the one before. So the device finds the work queued and never waits for the host, as with
+    nvbench's blocking kernel. All samples are queued before the host waits once. A sample that the
+    device began before the host had queued all of it says so, e.g. of a copy that waits for the
+    device itself.
     """
 
     api: EventApi

@@ -1,8 +1,8 @@
 """Copies between the host's memory and the device's: what the link (PCIe or NVLink) and pageable
 memory allow.
 
-Pinned memory is read and written by the device itself; pageable memory the driver copies through
-pinned memory of its own. Bytes are counted once: those that cross the link.
+The device itself reads and writes pinned memory. The driver copies pageable memory through pinned
+memory of its own. Bytes count once, where they cross the link.
 """
 
 from __future__ import annotations

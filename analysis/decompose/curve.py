@@ -160,6 +160,11 @@ class Curve:
         """The point of a measured condition."""
         return self.points[self._position[condition]]
 
+    @cached_property
+    def times_ms(self) -> dict[Condition, float]:
+        """T at each condition."""
+        return {point.condition: point.time_ms.value for point in self.points}
+
     @property
     def precision(self) -> float:
         """The widest half interval of any batch size, as a share of its T(b)."""

@@ -8,6 +8,7 @@ import pandas as pd
 
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import Disturbances
+from ...profiling.recording.probes import times_of_probes
 from ...profiling.recording.store import Recording
 from ..causes.context import Recorded
 from ..decompose.curve import Curve
@@ -80,6 +81,17 @@ class Diagnosis(Conclusion, Drawn):
     def disturbances(self) -> Disturbances | None:
         """The disturbed visits; None without one."""
         return self.recorded.disturbances
+
+    @property
+    def probe_times(self) -> dict[int, list[float]]:
+        """Times of the steps of probed sizes, ms.
+
+        A probe has one or two visits: where other work disturbed most visits, it says nothing.
+        """
+        disturbed = self.disturbances is not None and self.disturbances.prevail
+        if self.recording is None or disturbed:
+            return {}
+        return times_of_probes(self.recording.meta)
 
     @property
     def slow_steps(self) -> tuple[SlowSteps, ...]:

@@ -23,7 +23,7 @@ from ..measured_bounds import USES, MeasuredBound
 from ..verdicts.words import Verdict
 from .breakdown import breakdown_verdict
 from .tables import Indented, table
-from .words import SAMPLES, UNITS, share, shorten
+from .words import SAMPLES, UNITS, begin_sentence, join_texts, share, shorten, show_ms
 
 _TITLE = "What to do: suggested by this profile; nothing was tried"
 _NOTHING = (
@@ -90,30 +90,15 @@ class AdviceDocument:
     @classmethod
     def of(cls, path: object, recording: Recording, advice: Advice) -> AdviceDocument:
         """The document of advice on the recording or profile that a user named by a path."""
-        whole_ms = advice.step.time_ms
+        step, breakdown = advice.step, advice.breakdown
         return cls(
             recording=str(path),
-            headline=breakdown_verdict(advice.breakdown, axis_of(recording.meta), advice.step.idle),
-            unit=advice.breakdown.unit,
-            batch=advice.breakdown.batch,
-            time_ms=whole_ms,
-            steps=advice.step.steps,
-            suggested=[
-                SuggestedChange(
-                    cause=advised.suggestion.cause,
-                    verdict=Verdict.UNTESTED,
-                    what=advised.suggestion.what,
-                    do=advised.do,
-                    how=advised.how,
-                    at_most_ms=advised.suggestion.at_most_ms,
-                    at_most_share=advised.suggestion.at_most_ms / whole_ms if whole_ms else None,
-                    where=advised.suggestion.where,
-                    stack=advised.suggestion.stack,
-                    factors=advised.suggestion.factors,
-                    evidence=advised.suggestion.evidence,
-                )
-                for advised in advice.advised
-            ],
+            headline=breakdown_verdict(breakdown, axis_of(recording.meta), step.idle),
+            unit=breakdown.unit,
+            batch=breakdown.batch,
+            time_ms=step.time_ms,
+            steps=step.steps,
+            suggested=[_change_of(advised, step.time_ms) for advised in advice.advised],
             gaps=advice.gaps,
             bounds=advice.bounds,
             families=advice.families,
@@ -121,56 +106,74 @@ class AdviceDocument:
         )
 
 
+def _change_of(advised: Advised, whole_ms: float) -> SuggestedChange:
+    """A suggestion for the document; its share is unknown for a step without time."""
+    suggestion = advised.suggestion
+    return SuggestedChange(
+        cause=suggestion.cause,
+        verdict=Verdict.UNTESTED,
+        what=suggestion.what,
+        do=advised.do,
+        how=advised.how,
+        at_most_ms=suggestion.at_most_ms,
+        at_most_share=suggestion.at_most_ms / whole_ms if whole_ms else None,
+        where=suggestion.where,
+        stack=suggestion.stack,
+        factors=suggestion.factors,
+        evidence=suggestion.evidence,
+    )
+
+
 def first_lines(advice: Advice, axis: Axis = SAMPLES) -> list[str]:
     """The verdict and the largest suggestions, for the end of another command."""
     lines = [breakdown_verdict(advice.breakdown, axis, advice.step.idle)]
-    lines += [
-        f"Suggested: {say_do(advised)}: {_saves(advised, advice)}." for advised in advice.advised
-    ]
-    apart = advice.breakdown.set_aside
-    return lines[:_FIRST_LINES] + ([] if apart is None else [apart])
+    for advised in advice.advised[: _FIRST_LINES - 1]:
+        lines.append(f"Suggested: {_say_suggestion(advised, advice)}")
+    if advice.breakdown.set_aside is not None:
+        lines.append(advice.breakdown.set_aside)
+    return lines
 
 
 def suggestion_lines(advice: Advice, axis: Axis) -> list[str]:
     """The largest suggestions beside an answer, each on a line; nothing was tried."""
-    where = f"at {axis.name} {advice.breakdown.batch}, not tested"
-    return [
-        f"Suggested by the profiled steps {where}: {say_do(advised)}: {_saves(advised, advice)}."
-        for advised in advice.advised[:_FIRST_LINES]
-    ]
+    where = f"at {axis.name_size(advice.breakdown.batch)}, not tested"
+    lead = f"Suggested by the profiled steps {where}"
+    listed = advice.advised[:_FIRST_LINES]
+    return [f"{lead}: {_say_suggestion(advised, advice)}" for advised in listed]
+
+
+def _say_suggestion(advised: Advised, advice: Advice) -> str:
+    """What to do, and the most that it saves."""
+    return f"{say_do(advised)}: {_saves(advised, advice)}."
 
 
 def render_advice(advice: Advice, axis: Axis = SAMPLES) -> RenderableType:
     """The verdict, what to do, each suggestion with its evidence, the longest gaps, and the sum by
     kernel family.
     """
-    blocks: list[RenderableType] = [
-        Text(breakdown_verdict(advice.breakdown, axis, advice.step.idle), "bold"),
-        *([] if (apart := advice.breakdown.set_aside) is None else [Text(apart)]),
-        Text(),
-    ]
+    breakdown, step = advice.breakdown, advice.step
+    blocks: list[RenderableType] = [Text(breakdown_verdict(breakdown, axis, step.idle), "bold")]
+    if breakdown.set_aside is not None:
+        blocks.append(Text(breakdown.set_aside))
+    blocks.append(Text())
     if advice.bounds:
         blocks.append(_bounds(advice.bounds))
     elif not advice.advised:
         blocks.append(Text(say_nothing(advice)))
     if advice.advised:
-        blocks.append(Text(_TITLE, "bold"))
         rows = table("do", "saves at most", "of it")
+        details = []
         for at, advised in enumerate(advice.advised, 1):
             most_ms = advised.suggestion.at_most_ms
-            rows.add_row(
-                f"{at}. {say_do(advised)}",
-                f"{number(most_ms)} ms",
-                share(most_ms, advice.step.time_ms),
-            )
-        blocks += [rows, Text()]
-        blocks += [
-            render_suggestion(at, advised, advice) for at, advised in enumerate(advice.advised, 1)
-        ]
+            part = share(most_ms, step.time_ms)
+            rows.add_row(f"{at}. {say_do(advised)}", show_ms(most_ms), part)
+            details.append(render_suggestion(at, advised, advice))
+        blocks += [Text(_TITLE, "bold"), rows, Text(), *details]
         if len(advice.advised) > 1:
             blocks.append(Text(_SUM, "dim"))
-    if gaps := [gap for gap in advice.gaps if gap.time_ms >= _LEAST_GAP * advice.step.time_ms]:
-        blocks += [Text(), _gaps(gaps, advice.breakdown.unit, advice.step.is_torch)]
+    gaps = [gap for gap in advice.gaps if gap.time_ms >= _LEAST_GAP * step.time_ms]
+    if gaps:
+        blocks += [Text(), _gaps(gaps, breakdown.unit, step.is_torch)]
     if len(advice.families) > 1:
         blocks += [Text(), _families(advice)]
     return Group(*blocks)
@@ -183,16 +186,10 @@ def _bounds(bounds: Sequence[MeasuredBound]) -> RenderableType:
     left = ("bound by", "waits", "try")
     rows = table("kernel", *heads, optional=optional, left=left, words=("waits", "try"))
     for bound in bounds:
-        uses = (getattr(bound, name) for name in USES)
-        rows.add_row(
-            shorten(bound.kernel),
-            number(bound.time_ms),
-            str(bound.calls),
-            *("" if use is None else share(use, 1) for use in uses),
-            bound.bound,
-            say_waits(bound),
-            bound.do,
-        )
+        uses = [getattr(bound, name) for name in USES]
+        shares = ["" if use is None else share(use, 1) for use in uses]
+        kernel = (shorten(bound.kernel), number(bound.time_ms), str(bound.calls))
+        rows.add_row(*kernel, *shares, bound.bound, say_waits(bound), bound.do)
     note = (
         "Measured by Nsight Compute, each over the most that the device sustains; a unit bounds a "
         "kernel from 60 % on."
@@ -204,21 +201,26 @@ _USE_NAMES = ("SMs", "memory", "DRAM", "L2", "active warps")
 
 
 def render_bound(at: int, bound: MeasuredBound) -> RenderableType:
-    """The bound of one kernel in full: what was measured, what its warps wait for, what to try."""
-    uses = zip(_USE_NAMES, (getattr(bound, name) for name in USES), strict=True)
-    seen = ", ".join(f"{name} {share(use, 1)}" for name, use in uses if use is not None)
+    """The bound of one kernel in full: measured use, waits of its warps, and the change to try."""
+    uses = []
+    for name, column in zip(_USE_NAMES, USES, strict=True):
+        use = getattr(bound, column)
+        if use is not None:
+            uses.append(f"{name} {share(use, 1)}")
+    measured = f"{', '.join(uses)} of the most that the device sustains."
     lines: list[RenderableType] = [
-        Text(f"{bound.kernel} takes {number(bound.time_ms)} ms: bound by {bound.bound}."),
-        Indented(Text(f"{seen} of the most that the device sustains."), label="Seen:  "),
+        Text(f"{bound.kernel} takes {show_ms(bound.time_ms)}: bound by {bound.bound}."),
+        Indented(Text(measured), label="Seen:  "),
     ]
-    if waits := say_waits(bound):
+    waits = say_waits(bound)
+    if waits:
         lines.append(Indented(Text(f"{waits}."), label="Waits: "))
     lines.append(Indented(Text(f"{bound.do}."), label="Try:   "))
     return Indented(*lines, label=Text(f"{at}. ", "bold"))
 
 
 def say_waits(bound: MeasuredBound) -> str:
-    """What limits the warps of an SM, and what they wait for; empty where neither is known."""
+    """The limits of the warps of an SM, and their waits; empty where neither is known."""
     said = []
     if bound.stall is not None and bound.stall_share is not None:
         said.append(f"{share(bound.stall_share, 1)} for {bound.stall}")
@@ -261,94 +263,95 @@ def _where(gaps: Sequence[LongGap]) -> str:
 
 def say_do(advised: Advised) -> str:
     """What to do, as the beginning of a sentence."""
-    return advised.do[:1].upper() + advised.do[1:]
+    return begin_sentence(advised.do)
 
 
 def _saves(advised: Advised, advice: Advice) -> str:
     most_ms = advised.suggestion.at_most_ms
-    return f"saves at most {number(most_ms)} ms ({share(most_ms, advice.step.time_ms)})"
+    return f"saves at most {show_ms(most_ms)} ({share(most_ms, advice.step.time_ms)})"
 
 
 def render_suggestion(at: int, advised: Advised, advice: Advice) -> RenderableType:
-    """A suggestion in full: what was seen, where, what to do, and the most that it saves."""
-    suggestion = advised.suggestion
-    what = UNITS[STEP if advice.breakdown.unit == STEP else RECORDING].capitalize()
+    """A suggestion in full: evidence, place, instruction, and the most that it saves."""
+    suggestion, unit = advised.suggestion, advice.breakdown.unit
+    what = UNITS[STEP if unit == STEP else RECORDING].capitalize()
+    facts = "; ".join(_fact(fact, unit) for fact in suggestion.evidence)
     lines: list[RenderableType] = [
-        Text(f"{what} {suggestion.what} ({suggestion.cause}: suggested, not tested).")
+        Text(f"{what} {suggestion.what} ({suggestion.cause}: suggested, not tested)."),
+        Indented(Text(f"{facts}."), label="Seen:  "),
     ]
-    lines.append(
-        Indented(
-            Text(
-                "; ".join(_fact(fact, advice.breakdown.unit) for fact in suggestion.evidence) + "."
-            ),
-            label="Seen:  ",
-        )
-    )
-    if suggestion.where or suggestion.stack:
-        where = " > ".join((*((suggestion.where,) if suggestion.where else ()), *suggestion.stack))
+    where = join_texts([suggestion.where, *suggestion.stack], " > ")
+    if where:
         lines.append(Indented(Text(where), label="Where: "))
-    lines.append(Indented(Text(f"{say_do(advised)}: {_saves(advised, advice)}."), label="Do:    "))
+    lines.append(Indented(Text(_say_suggestion(advised, advice)), label="Do:    "))
     if advised.how:
         lines.append(Indented(Text(advised.how), label="How:   "))
     return Indented(*lines, label=Text(f"{at}. ", "bold"))
 
 
 def _fact(fact: Evidence, unit: str) -> str:
-    what = (
-        fact.what if unit == STEP else fact.what.replace(", per step", "").replace(" per step", "")
-    )
-    if fact.after is None:
+    what, value = fact.what, fact.after
+    if unit != STEP:
+        what = what.replace(", per step", "").replace(" per step", "")
+    if value is None:
         return f"{what}: unknown"
-    if isinstance(fact.after, str):
-        return f"{what}: {fact.after if unit == STEP else fact.after.replace(' per step', '')}"
+    if isinstance(value, str):
+        return f"{what}: {value if unit == STEP else value.replace(' per step', '')}"
     if fact.unit == "1":
-        return f"{what}: {share(fact.after, 1)}"
-    whole = abs(fact.after - round(fact.after)) < 1e-6
-    amount = f"{fact.after:.0f}" if whole else number(fact.after)
-    return f"{what}: {amount}{f' {fact.unit}' if fact.unit else ''}"
+        return f"{what}: {share(value, 1)}"
+    amount = f"{what}: {_count(value, 4)}"
+    return f"{amount} {fact.unit}" if fact.unit else amount
 
 
 def _gaps(gaps: Sequence[LongGap], unit: str, torch: bool) -> RenderableType:
     """The longest gaps, one by one."""
-    has_code = any(gap.code is not None for gap in gaps)
-    rows = table("longest gaps", "ms", "in step", "before", "functions of the program", left=("before",),  # noqa: E501
-                 words=("functions of the program",))  # fmt: skip
+    functions = "functions of the program"
+    heads = ("longest gaps", "ms", "in step", "before", functions)
+    rows = table(*heads, left=("before",), words=(functions,))
     for gap in gaps:
-        functions = ""
-        if gap.code is not None:
-            functions = ", ".join(
-                f"{name} {number(ms)} ms" for name, ms in gap.code.own_ms
-            ) or " > ".join(gap.code.path[-2:])
         step = str(gap.step) if unit == STEP else ""
         reason = gap.reason or "unknown"
-        if waited := [text for text in (gap.launch, gap.meanwhile) if text]:
-            reason += f" ({', '.join(waited)})"
-        rows.add_row(reason, number(gap.time_ms), step, gap.before or "", functions)
-    note = "The profile has no call stacks" + (
-        "; torch.profiler.profile(with_stack=True) records them." if torch else "."
-    )
-    if has_code:
+        waited = join_texts((gap.launch, gap.meanwhile))
+        if waited:
+            reason += f" ({waited})"
+        rows.add_row(reason, number(gap.time_ms), step, gap.before or "", _name_functions(gap))
+    note = "The profile has no call stacks."
+    if any(gap.code is not None for gap in gaps):
         note = "Functions: own time in the gap, with that of calls under 0.1 ms inside."
+    elif torch:
+        note = (
+            "The profile has no call stacks; torch.profiler.profile(with_stack=True) records them."
+        )
     return Group(rows, Text(note, "dim"))
+
+
+def _name_functions(gap: LongGap) -> str:
+    """The functions of the program that ran in a gap, with their times if they are known."""
+    if gap.code is None:
+        return ""
+    timed = ", ".join(f"{name} {show_ms(ms)}" for name, ms in gap.code.own_ms)
+    return timed or " > ".join(gap.code.path[-2:])
 
 
 def _families(advice: Advice) -> RenderableType:
     whole_ms = sum(time_ms for _, time_ms, _ in advice.families)
     rows = table("operator" if advice.step.on_host else "kernel family", "ms", "of busy", "calls")
     for name, time_ms, calls in advice.families:
-        rows.add_row(name, number(time_ms), share(time_ms, whole_ms), _calls(calls))
+        rows.add_row(name, number(time_ms), share(time_ms, whole_ms), _count(calls, 3))
     return rows
 
 
-def _calls(calls: float) -> str:
-    return f"{calls:.0f}" if abs(calls - round(calls)) < 1e-6 else number(calls, 3)
+def _count(value: float, digits: int) -> str:
+    """A number; a whole one without digits behind the point."""
+    is_whole = abs(value - round(value)) < 1e-6
+    return f"{value:.0f}" if is_whole else number(value, digits)
 
 
 def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
     """What to run next, each with a sentence before it: how to try a suggestion, and where to look
     further.
 
-    `path` is that of the recording or profile, as the user named it.
+    `path` names the recording or profile, as the user wrote it.
     """
     commands: list[tuple[str, str]] = []
     tried = [advised for advised in advice.advised if is_tried(advised.suggestion, advice.step)]
@@ -364,7 +367,7 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
     commands.append(
         ("Where the time goes:", f"curvescope breakdown {path} --by {_choose_grouping(advice)}")
     )
-    if replayed(advice):
+    if has_replays(advice):
         commands.append(
             (
                 "Kernels of replayed graphs have no operator; a trace of the capture gives them "
@@ -376,7 +379,7 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
 
 
 def say_test(advice: Advice) -> tuple[str, str]:
-    """How to test what is suggested, in a sentence, and the command: of the recorded program, else
+    """How to test the suggestions, in a sentence, and the command: of the recorded program, else
     of a step that has to be written.
     """
     tried = any(is_tried(advised.suggestion, advice.step) for advised in advice.advised)
@@ -432,7 +435,7 @@ def _on_program(advice: Advice) -> tuple[str, str] | None:
     return "batch_size is its constant", command + shlex.join(words)
 
 
-def replayed(advice: Advice) -> bool:
+def has_replays(advice: Advice) -> bool:
     """Whether most kernels come from graph launches and have no operator."""
     calls = advice.step.calls
     launches = len(calls) and calls["name"].str.contains("GraphLaunch").any()

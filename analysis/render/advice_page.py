@@ -1,4 +1,4 @@
-"""The answer of one profile on one page of a terminal: what a step costs, the largest reasons with
+"""The answer of one profile on one page of a terminal: the cost of a step, the largest reasons with
 their bounds and places, and the commands that test them.
 """
 
@@ -65,7 +65,7 @@ class AdvicePage:
         return escape_controls("\n".join(line.plain.rstrip() for line in self.lines(width)))
 
     def _head(self, width: int) -> list[Text]:
-        """What was recorded, the verdict, and what to know before the numbers."""
+        """The recording, the verdict, and what to know before the numbers."""
         advice = self.advice
         steps = counted(advice.step.steps, "profiled step") if advice.step.knows_steps else ""
         left = facts_of(self.recording, width - cell_len(steps) - 1)
@@ -143,7 +143,7 @@ class AdvicePage:
         return [cut(text, width) for text in (why, advised.how) if text]
 
     def _next(self) -> list[Text]:
-        """Commands, each after what it is for."""
+        """Commands, each after its purpose."""
         commands = self._commands()
         wide = max(cell_len(what) for what, _ in commands)
         titles = ["NEXT", *[""] * (len(commands) - 1)]

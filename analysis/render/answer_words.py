@@ -1,11 +1,11 @@
-"""Sentences on an anomaly: what it is, where, why, how sure that is, and what to do."""
+"""Sentences on an anomaly: its name, place, cause and certainty, and what to do."""
 
 from __future__ import annotations
 
 import math
 
 from ...base.counted import counted
-from ...base.numbers import number, signed
+from ...base.numbers import number, percent, signed
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Scope
 from ..causes import UNEXPLAINED, CauseTotal, interventions
@@ -13,8 +13,10 @@ from ..causes.memory import COUNTED_FAULTS, PAGE_FAULTS
 from ..decompose.functionals import FIXED_COST, OUTLIER, Functional
 from ..decompose.terms import OPTIMIZER, OVERHEAD
 from ..diagnosis.explanation import Explanation, Remedy
-from ..diagnosis.library_choice import library_choice
+from ..diagnosis.library_choice import LibraryChoice, library_choice
+from ..verdicts.outcome import Outcome
 from ..verdicts.words import Reproduction, Verdict
+from .words import begin_sentence, join_texts, show_ends, show_ms
 
 _MOSTLY = 0.5  # of an anomaly that a term makes
 _GONE = 0.9  # share removed that leaves nothing worth a word
@@ -23,8 +25,8 @@ _COUNTED = {PAGE_FAULTS: COUNTED_FAULTS}
 
 
 def sentence(answer: Explanation) -> str:
-    """What was found and what to do, in one to four sentences."""
-    return " ".join(filter(None, (finding(answer), library(answer), advice(answer))))
+    """The finding and the remedy, in one to four sentences."""
+    return join_texts([finding(answer), library(answer), advice(answer)], " ")
 
 
 def finding(answer: Explanation) -> str:
@@ -36,27 +38,28 @@ def finding(answer: Explanation) -> str:
         return f"{what} has no term that can be distinguished from 0: measure more rounds."
     if answer.where is None:
         return _of_steps(answer, total)
+    is_most = _portion(answer) > _MOSTLY
     if total.cause == OVERHEAD:
-        much = "mostly" if _portion(answer) > _MOSTLY else "partly"
+        much = "mostly" if is_most else "partly"
         return (
             f"{what} is {much} not in the profiled steps, whose times the profiler changed: where "
             "it lies is not known."
         )
-    if _portion(answer) > _MOSTLY:
+    mostly = "is partly"
+    if is_most:
         mostly = "is mostly"
-    else:
-        mostly = "is largest in" if answer.where == answer.largest_term else "is partly"
+    elif answer.where == answer.largest_term:
+        mostly = "is largest in"
+    article = "the " if answer.where == OPTIMIZER else ""
     at_line = f" at {answer.line}" if answer.line else ""
-    place = f"{'the ' if answer.where == OPTIMIZER else ''}{answer.where}{at_line}"
+    lead = f"{what} {mostly} {article}{answer.where}{at_line}"
     if total.cause == UNEXPLAINED:
-        return f"{what} {mostly} {place}; its cause is not known{_suspicion(answer, total)}."
+        return f"{lead}; its cause is not known{_suspicion(answer, total)}."
     because = "" if answer.where == total.cause else f": {why(answer)}"
-    lead = f"{what} {mostly} {place}{because} ({how_sure(answer)})."
-    if any(
-        evidence.label == answer.where and evidence.reproduction == Reproduction.NOT
-        for evidence in answer.evidence or ()
-    ):
-        lead += " Alone, the layer does not show it: the rest of the step makes it."
+    lead += f"{because} ({how_sure(answer)})."
+    for evidence in answer.evidence or ():
+        if evidence.label == answer.where and evidence.reproduction == Reproduction.NOT:
+            return f"{lead} Alone, the layer does not show it: the rest of the step makes it."
     return lead
 
 
@@ -64,55 +67,61 @@ def library(answer: Explanation) -> str:
     """How much better than its default a library does for the named term, in a sentence; empty
     where that is not known.
     """
-    of_term = [line for line in answer.evidence or () if line.label == answer.where]
-    outcomes = (factor for evidence in of_term for factor in evidence.factors)
-    if (choice := library_choice(outcomes)) is None:
+    choice = choose_library(answer)
+    if choice is None:
         return ""
     changed = choice.best.facts.what if choice.best.facts else str(choice.best.factor)
+    ratio = choice.ratio
+    times = f"{number(ratio.value, 3)} ({number(ratio.low, 3)} … {number(ratio.high, 3)}) times"
     return (
-        f"Alone, at {answer.axis.name} {choice.batch} the library's default takes "
-        f"{number(choice.ratio.value, 3)} ({number(choice.ratio.low, 3)} … "
-        f"{number(choice.ratio.high, 3)}) times as long as the best of {choice.ways}: {changed} "
-        f"({counted(choice.rounds, 'round')})."
+        f"Alone, at {answer.axis.name_size(choice.batch)} the library's default takes {times} as "
+        f"long as the best of {choice.ways}: {changed} ({counted(choice.rounds, 'round')})."
     )
+
+
+def choose_library(answer: Explanation) -> LibraryChoice | None:
+    """The best library of the named term; None where none is known."""
+    factors: list[Outcome] = []
+    for evidence in answer.evidence or ():
+        if evidence.label == answer.where:
+            factors += evidence.factors
+    return library_choice(factors)
 
 
 def _of_steps(answer: Explanation, total: CauseTotal) -> str:
     """The finding where complete steps confirm the cause, and no term alone does."""
-    subject = f"{total.cause[0].upper()}{total.cause[1:]}"
-    counted = [
-        fact
-        for term in total.terms
-        if term.claim
-        for fact in term.claim.evidence
-        if fact.what == _COUNTED.get(total.cause)
-    ]
-    values = (value for fact in counted[:1] for value in (fact.before, fact.after))
-    sides = [value for value in values if isinstance(value, float)]
-    if sides:
-        subject = f"{max(sides):,.0f} {total.cause} a step"
+    subject = f"{begin_sentence(total.cause)} makes"
+    counts = _count_evidence(total)
+    if counts:
+        subject = f"{max(counts):,.0f} {total.cause} a step make"
     anomaly = f"{anomaly_name(answer.functional)} of {_value(answer)}"
-    return (
-        f"{subject} make{'' if sides else 's'} {number(abs(total.amount), 3)} ms of {anomaly} "
-        f"({how_sure(answer)})."
-    )
+    return f"{subject} {show_ms(abs(total.amount), 3)} of {anomaly} ({how_sure(answer)})."
+
+
+def _count_evidence(total: CauseTotal) -> list[float]:
+    """The counts before and after that the first claim of a cause names; empty without any."""
+    for term in total.terms:
+        for fact in term.claim.evidence if term.claim else ():
+            if fact.what == _COUNTED.get(total.cause):
+                return [side for side in (fact.before, fact.after) if isinstance(side, float)]
+    return []
 
 
 def _suspicion(answer: Explanation, total: CauseTotal) -> str:
-    """What experiments refute of a term without a known cause, and what is suspected there, as
-    clauses.
-    """
-    suspect = next(
-        (term for term in total.terms if term.label == answer.where and term.reason), None
-    )
-    suspected = suspect.claim.cause if suspect and suspect.claim else None
+    """Refuted causes of a term without a known cause, and the suspected one, as clauses."""
+    reason, suspected = "", None
+    for term in total.terms:
+        if term.label == answer.where and term.reason:
+            reason = f"; {term.reason}"
+            suspected = term.claim.cause if term.claim else None
+            break
     refuted = [cause for cause in _say_refuted(answer) if cause != suspected]
     tail = f"; experiments refute {' and '.join(refuted)}" if refuted else ""
-    return f"{tail}{f'; {suspect.reason}' if suspect else ''}"
+    return f"{tail}{reason}"
 
 
 def advice(answer: Explanation) -> str:
-    """What to do, and what it gains, in a sentence; empty without a remedy."""
+    """The remedy and its gain, in a sentence; empty without a remedy."""
     return "" if answer.remedy is None else remedy(answer.remedy, answer.axis)
 
 
@@ -130,22 +139,23 @@ def anomaly_name(functional: Functional) -> str:
 def anomaly(explanation: Explanation) -> str:
     """The anomaly with its value."""
     name = anomaly_name(explanation.functional)
-    return f"{name[0].upper()}{name[1:]} ({_value(explanation)})"
+    return f"{begin_sentence(name)} ({_value(explanation)})"
 
 
 def _value(explanation: Explanation) -> str:
     value, functional = explanation.value.value, explanation.functional
-    return (
-        f"{number(value, 3) if functional.kind == FIXED_COST else signed(value)} {functional.unit}"
-    )
+    shown = number(value, 3) if functional.kind == FIXED_COST else signed(value)
+    return f"{shown} {functional.unit}"
 
 
 def _portion(answer: Explanation) -> float:
     """Share of the named term in an anomaly; 1 for complete steps."""
     if answer.where is None:
         return 1.0
-    value = next((share.value.value for share in answer.shares if share.label == answer.where), 0.0)
-    return value / answer.value.value
+    for share in answer.shares:
+        if share.label == answer.where:
+            return share.value.value / answer.value.value
+    return 0.0
 
 
 def why(answer: Explanation) -> str | None:
@@ -159,10 +169,9 @@ def why(answer: Explanation) -> str | None:
         return cause
     changed = outcome.facts.what if outcome.facts else f"{outcome.factor} is changed"
     what = "it" if _portion(answer) > _MOSTLY else "that share"
-    return (
-        f"{cause}; when {changed}, {what if outcome.taken.value >= _GONE else f'most of {what}'} "
-        "is gone"
-    )
+    if outcome.taken.value < _GONE:
+        what = f"most of {what}"
+    return f"{cause}; when {changed}, {what} is gone"
 
 
 def how_sure(answer: Explanation) -> str:
@@ -172,22 +181,19 @@ def how_sure(answer: Explanation) -> str:
         return "not significant"
     if total.cause == UNEXPLAINED:
         return "no cause is known"
-    if answer.on_step and (measured := total.measured) is not None:
-        ends = f"{number(measured.low, 3)} to {number(measured.high, 3)} ms"
+    measured = total.measured
+    if answer.on_step and measured is not None:
+        ends = f"{number(measured.low, 3)} to {show_ms(measured.high, 3)}"
         # The amount is at most the anomaly; a change may remove more.
-        more = not measured.low <= total.amount <= measured.high
-        return f"confirmed, {f'{number(measured.value, 3)} ms removed, ' if more else ''}{ends}"
+        if measured.low <= total.amount <= measured.high:
+            return f"confirmed, {ends}"
+        return f"confirmed, {show_ms(measured.value, 3)} removed, {ends}"
     taken = outcome.taken if outcome else None
     of_term_only = outcome is not None and outcome.verdict == Verdict.CONFIRMED != total.verdict
-    if (
-        taken is None
-        or total.verdict == Verdict.UNTESTED
-        or of_term_only
-        or not math.isfinite(taken.low)
-    ):
+    is_open = total.verdict == Verdict.UNTESTED or of_term_only
+    if taken is None or is_open or not math.isfinite(taken.low):
         return f"{total.verdict}: {total.reason}" if total.reason else str(total.verdict)
-    interval = f"{100 * taken.low:.0f} to {_percent(taken.high)}"
-    said = f"{total.verdict}, {_percent(taken.value)} removed, {interval}"
+    said = f"{total.verdict}, {percent(taken.value)} removed, {show_ends(taken)}"
     # A large share alone decides nothing, e.g. where it is removed by slowing the other batch
     # sizes.
     reason = total.reason or (outcome.reason if outcome else None)
@@ -196,38 +202,32 @@ def how_sure(answer: Explanation) -> str:
 
 def _say_refuted(answer: Explanation) -> list[str]:
     """The causes that experiments on the named term, or on complete steps, refuted, each once."""
-    refuted = {
-        (factor.experiment.scope, factor.factor)
-        for of_term in answer.evidence or ()
-        for factor in of_term.factors
-        if factor.verdict == Verdict.REFUTED
-        and (of_term.label == answer.where or factor.experiment.scope == Scope.STEP)
-    }
-    return [
-        cause
-        for cause, intervention in interventions().items()
-        if refuted
-        & {
-            *((Scope.TERM, name) for name in intervention.term),
-            *((Scope.STEP, name) for name in intervention.step),
-        }
-    ]
+    refuted = set()
+    for evidence in answer.evidence or ():
+        for factor in evidence.factors:
+            scope = factor.experiment.scope
+            counts = evidence.label == answer.where or scope == Scope.STEP
+            if counts and factor.verdict == Verdict.REFUTED:
+                refuted.add((scope, factor.factor))
+    causes = []
+    for cause, intervention in interventions().items():
+        on_term = {(Scope.TERM, name) for name in intervention.term}
+        on_step = {(Scope.STEP, name) for name in intervention.step}
+        if refuted & (on_term | on_step):
+            causes.append(cause)
+    return causes
 
 
 def remedy(remedy: Remedy, axis: Axis) -> str:
-    """What to do, and what it gains."""
-    at = f"at {axis.name} {remedy.batch}"
+    """The remedy and its gain."""
+    at = f" at {axis.name_size(remedy.batch)}"
     gains = []
     if remedy.term_gain is not None:
         what = "it" if remedy.where in remedy.what else remedy.where
-        gains.append(f"-{_percent(remedy.term_gain.value)} of {what} {at}")
+        gains.append(f"-{percent(remedy.term_gain.value)} of {what}{at}")
+        at = ""
     if remedy.step_gain is not None:
-        gains.append(f"-{_percent(remedy.step_gain.value)} of the step{'' if gains else f' {at}'}")
-    results = (
-        f"; it changes the results: {remedy.changed_results}" if remedy.changed_results else ""
-    )
-    return f"{remedy.what[0].upper()}{remedy.what[1:]}: {', '.join(gains)}{results}."
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+        gains.append(f"-{percent(remedy.step_gain.value)} of the step{at}")
+    results = remedy.changed_results
+    changes = f"; it changes the results: {results}" if results else ""
+    return f"{begin_sentence(remedy.what)}: {', '.join(gains)}{changes}."

@@ -1,5 +1,5 @@
-"""Answers and experiments as text for a terminal: what was found and what to do, and what each
-experiment showed.
+"""Answers and experiments as text for a terminal: findings, remedies, and the result of each
+experiment.
 """
 
 from __future__ import annotations
@@ -24,13 +24,19 @@ from ..verdicts.shape import Shape
 from ..verdicts.words import Reproduction, Verdict
 from . import answer_words
 from .tables import Indented, table
-from .words import interval, note_hidden
+from .words import begin_sentence, dim, interval, list_values, note_hidden
 
 VERDICT_STYLES = {Verdict.CONFIRMED: "bold green", Verdict.REFUTED: "", Verdict.UNDECIDED: "yellow"}
 _SHOWN_FACTORS = 6
 _USUAL_REST_S, _REST_MARGIN = 240.0, 1.2
 _NAMED_REST = 4  # of what is left to test
 _MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of reasons, in the order of the table
+_REPRODUCTIONS: Mapping[Reproduction | None, str] = {
+    Reproduction.REPRODUCES: "shows its share in isolation",
+    Reproduction.PARTLY: "shows part of its share in isolation",
+    Reproduction.NOT: "does not show its share in isolation",
+}
+_NOT_DISTINGUISHED = "in isolation, not yet distinguished from its share"
 
 
 def render_answers(
@@ -53,55 +59,55 @@ def render_answers(
         if answer.remedy is not None:
             lines.append(Indented(Text(answer_words.advice(answer)), label="Do:  "))
         if answer.remedy is not None and answer.remedy.how:
-            first = shown.setdefault(answer.remedy.how, number)
-            how = answer.remedy.how if first == number else f"as in {first}."
-            lines.append(
-                Indented(
-                    Text("as above." if answer.remedy.how in already_said else how), label="How: "
-                )
-            )
+            how = answer.remedy.how
+            first = shown.setdefault(how, number)
+            if how in already_said:
+                how = "as above."
+            elif first != number:
+                how = f"as in {first}."
+            lines.append(Indented(Text(how), label="How: "))
         blocks.append(Indented(*lines, label=Text(f"{number}. ", "bold")))
     return Group(*blocks)
 
 
 def how_to_test(recording: Recording, diagnosis: Diagnosis) -> tuple[str, str | None] | None:
-    """How to test what is untested, or why that cannot be: a sentence, and a command that it
+    """How to test the untested causes, or why nobody can: a sentence, and a command that it
     announces.
 
     None if nothing is left to test, or if all is decided that the time for experiments was enough
     for.
     """
-    if is_modelled(recording.meta):
+    meta = recording.meta
+    if is_modelled(meta):
         return None
-    left = recording.meta.get("experiments_rest")
+    command = f"curvescope confirm {recording.named}"
+    left = meta.get("experiments_rest")
     if diagnosis.outcomes or left:
-        if not left and not recording.meta.get("experiments_wait_for_time"):
+        if not left and not meta.get("experiments_wait_for_time"):
             return None
-        seconds, what = (left["seconds"], left["what"]) if left else (_USUAL_REST_S, [])
-        minutes = max(1, math.ceil(_REST_MARGIN * seconds / 60))
-        named = (
-            f" ({', '.join(what[:_NAMED_REST])}{', …' if len(what) > _NAMED_REST else ''})"
-            if what
-            else ""
-        )
+        left = left or {"seconds": _USUAL_REST_S, "what": []}
+        minutes = max(1, math.ceil(_REST_MARGIN * left["seconds"] / 60))
         why, rest = "The time for experiments was up.", "the rest"
-        if not recording.meta.get("experiments"):
+        if not meta.get("experiments"):
             why, rest = "No experiment was made: none fits the time.", "what there is to try"
-        takes = (
-            f"{why} On the same machine, {rest}{named} takes about {minutes} "
-            f"min{_still_open(left or {})}:"
-        )
-        return takes, f"curvescope confirm {recording.named} --experiments {minutes}m"
+        what = f"{rest}{_name_rest(left['what'])}"
+        takes = f"takes about {minutes} min{_still_open(left)}"
+        return f"{why} On the same machine, {what} {takes}:", f"{command} --experiments {minutes}m"
     against = why_not_replayed(recording)
     if (not diagnosis.answers and against) or diagnosis.difference is not None:
         return None
     if against:
         return f"No cause can be tested by experiment: the recording {against}.", None
-    return (
-        "No cause is tested and no remedy is tried yet. On the same machine, this runs the "
-        "experiments:",
-        f"curvescope confirm {recording.named}",
-    )
+    untested = "No cause is tested and no remedy is tried yet."
+    return f"{untested} On the same machine, this runs the experiments:", command
+
+
+def _name_rest(what: Sequence[str]) -> str:
+    """The first of the experiments that are left, in parentheses."""
+    if not what:
+        return ""
+    more = ", …" if len(what) > _NAMED_REST else ""
+    return f" ({', '.join(what[:_NAMED_REST])}{more})"
 
 
 def _still_open(left: Mapping[str, Any]) -> str:
@@ -113,7 +119,8 @@ def _still_open(left: Mapping[str, Any]) -> str:
     if labels:
         parts.append(f"the causes of {' and '.join(labels[:_NAMED_REST])}")
     if changes:
-        parts.append(f"what {counted(changes, 'change')} save{'s' if changes == 1 else ''}")
+        verb = "saves" if changes == 1 else "save"
+        parts.append(f"what {counted(changes, 'change')} {verb}")
     return f" and may decide {', and '.join(parts)}" if parts else ""
 
 
@@ -126,40 +133,30 @@ def render_evidence(answer: Explanation, axis: Axis, everything: bool = False) -
     """The experiments behind an answer: each term alone, then each factor that was changed."""
     blocks: list[RenderableType] = []
     for index, evidence in enumerate(answer.evidence or ()):
-        blocks += [Text()] if index else []
-        blocks += [Text(reproduction_sentence(evidence, answer.functional.unit))]
+        if index:
+            blocks.append(Text())
+        blocks.append(Text(reproduction_sentence(evidence, answer.functional.unit)))
         if evidence.shape is not None:
             blocks.append(Text(shape_sentence(evidence.shape)))
         blocks += _factors(evidence, axis, everything)
-        blocks += [Text(note, "dim") for note in notes(evidence)]
+        blocks += dim(notes(evidence))
     return Indented(*blocks)
 
 
 def reproduction_sentence(evidence: TermEvidence, unit: str) -> str:
     """Whether a term shows its share of the anomaly alone, with both values."""
-    alone = evidence.alone.value if evidence.alone is not None else None
+    label, outcome = evidence.label, evidence.alone
+    alone = outcome.value if outcome is not None else None
     if evidence.share is None:
-        return (
-            f"The complete step, unprofiled: {_value(alone, unit)}."
-            if alone
-            else "The complete step was not run."
-        )
+        if not alone:
+            return "The complete step was not run."
+        return f"The complete step, unprofiled: {_value(alone, unit)}."
     in_step = f"in the step it is {_value(evidence.share, unit)}"
     if alone is None:
-        reason = evidence.alone.reason if evidence.alone is not None else None
-        return (
-            f"{evidence.label} was not run in isolation{f': {reason}' if reason else ''}; "
-            f"{in_step}."
-        )
-    lead = {
-        Reproduction.REPRODUCES: f"{evidence.label} shows its share in isolation",
-        Reproduction.PARTLY: f"{evidence.label} shows part of its share in isolation",
-        Reproduction.NOT: f"{evidence.label} does not show its share in isolation",
-    }.get(
-        evidence.reproduction or Reproduction.UNDECIDED,
-        f"{evidence.label} in isolation, not yet distinguished from its share",
-    )
-    text = f"{lead}: {_value(alone, unit)}; {in_step}."
+        reason = f": {outcome.reason}" if outcome is not None and outcome.reason else ""
+        return f"{label} was not run in isolation{reason}; {in_step}."
+    says = _REPRODUCTIONS.get(evidence.reproduction, _NOT_DISTINGUISHED)
+    text = f"{label} {says}: {_value(alone, unit)}; {in_step}."
     if evidence.reproduction == Reproduction.NOT:
         text += " The rest of the step makes it: caches, the allocator, overlap or neighbours."
     return text
@@ -173,66 +170,63 @@ def shape_sentence(shape: Shape) -> str:
 
 def notes(evidence: TermEvidence) -> list[str]:
     """Observations of the runners on these experiments, each once."""
-    ran = [factor for factor in (evidence.alone, *evidence.factors) if factor is not None]
-    return list(dict.fromkeys(note for outcome in ran for note in outcome.experiment.notes))
+    said: dict[str, None] = {}
+    for outcome in (evidence.alone, *evidence.factors):
+        if outcome is not None:
+            said |= dict.fromkeys(outcome.experiment.notes)
+    return list(said)
 
 
 def factor_text(outcome: Outcome) -> str:
-    """What a factor changes, as a clause."""
+    """The change that a factor makes, as a clause."""
     return outcome.facts.what if outcome.facts is not None else str(outcome.factor)
 
 
 def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[RenderableType]:
     ran = [factor for factor in evidence.factors if factor.verdict != Verdict.UNTESTED]
+    untested = [factor for factor in evidence.factors if factor.verdict == Verdict.UNTESTED]
     listed = ran[: None if everything else _SHOWN_FACTORS]
     if listed:
         heads = ("with this change", "removes", time_heading(listed[0], axis), "verdict", "factor")
         rows = table(*heads, left=heads[3:], words=heads[:1], optional=("factor",))
         marks = _marks(listed)
         for outcome in listed:
-            mark = (
-                marks.get(outcome.reason or "", "") if outcome.verdict == Verdict.UNDECIDED else ""
-            )
+            mark = ""
+            if outcome.verdict == Verdict.UNDECIDED:
+                mark = marks.get(outcome.reason or "", "")
             verdict = Text(f"{outcome.verdict}{mark}", VERDICT_STYLES.get(outcome.verdict, "dim"))
             rows.add_row(factor_text(outcome), *factor_cells(outcome), verdict, str(outcome.factor))
         yield Indented(rows)
-        yield from (
-            Text(f"{mark.strip()} {reason[0].upper()}{reason[1:]}.", "dim")
-            for reason, mark in marks.items()
+        yield from dim(
+            f"{mark.strip()} {begin_sentence(reason)}." for reason, mark in marks.items()
         )
     yield from note_hidden(len(ran) - len(listed), "further change")
-    untested = [factor for factor in evidence.factors if factor.verdict == Verdict.UNTESTED]
     if everything:
-        yield from (
-            Text(f"Untested ({factor_text(outcome)}): {outcome.reason}.", "dim")
-            for outcome in untested
-        )
+        yield from dim(f"Untested ({factor_text(left)}): {left.reason}." for left in untested)
     elif untested:
-        yield Text(
-            f"Untested: {', '.join(str(outcome.factor) for outcome in untested)}; --all says why.",
-            "dim",
-        )
+        names = list_values(outcome.factor for outcome in untested)
+        yield Text(f"Untested: {names}; --all says why.", "dim")
 
 
 def _marks(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """A mark for each reason why changes are undecided, by reason."""
-    reasons = dict.fromkeys(
-        outcome.reason
-        for outcome in outcomes
-        if outcome.verdict == Verdict.UNDECIDED and outcome.reason
-    )
-    return {reason: f" {mark}" for reason, mark in zip(reasons, _MARKS, strict=False)}
+    reasons: dict[str, str] = {}
+    for outcome in outcomes:
+        reason = outcome.reason
+        is_new = reason and reason not in reasons and len(reasons) < len(_MARKS)
+        if reason and is_new and outcome.verdict == Verdict.UNDECIDED:
+            reasons[reason] = f" {_MARKS[len(reasons)]}"
+    return reasons
 
 
 def time_heading(outcome: Outcome, axis: Axis) -> str:
     """Heading of the column of times."""
-    return (
-        f"time at {axis.name} {(outcome.batches or outcome.experiment.batches)[outcome.gain_index]}"
-    )
+    batches = outcome.batches or outcome.experiment.batches
+    return f"time at {axis.name_size(batches[outcome.gain_index])}"
 
 
 def factor_cells(outcome: Outcome) -> tuple[str, str]:
-    """The share that a change removes, with its interval, and what it does to the time."""
+    """The share that a change removes, with its interval, and its effect on the time."""
     taken, gain, removes = outcome.taken, outcome.gain, ""
     if taken is not None:
         bounded = math.isfinite(taken.low) and math.isfinite(taken.high)

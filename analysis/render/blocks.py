@@ -1,5 +1,5 @@
-"""Views of a terminal as lists of blocks: each is a function of what is shown, and gives its block,
-or None where it has nothing to say.
+"""Views of a terminal as lists of blocks: each is a function that gives its block, or None where it
+has nothing to say.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ What = TypeVar("What")
 
 @dataclass(frozen=True)
 class Block:
-    """Lines that are printed together: what is drawn, then commands to copy."""
+    """Lines that are printed together: drawings, then commands to copy."""
 
     parts: tuple[RenderableType, ...]
     commands: tuple[str, ...] = ()

@@ -140,7 +140,7 @@ def _time_of(breakdown: Breakdown, label: str) -> float:
 
 
 def _say_time(breakdown: Breakdown, axis: Axis) -> str:
-    """What is broken down, and how long it takes."""
+    """The time that is broken down, in words."""
     time = f"{number(breakdown.time_ms)} ms"
     if not breakdown.n_profiled:
         return f"All recorded work takes {time}"
@@ -280,7 +280,7 @@ def render_breakdown(
 
 
 def _table(view: _View) -> RenderableType:
-    """A row for each group, then what is left, the idle time, the overhead, and the sum."""
+    """A row for each group, then the rest, the idle time, the overhead, and the sum."""
     breakdown = view.breakdown
     heads = (
         "ms",

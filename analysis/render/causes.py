@@ -16,7 +16,7 @@ from ..diagnosis.explanation import Explanation
 from ..verdicts.words import Verdict
 from .answers import VERDICT_STYLES
 from .tables import Indented, table
-from .words import interval, share, shorten
+from .words import dim, interval, share, shorten
 
 _SHOWN_TERMS = 3
 _LEAST_SHARE = 0.05  # of the largest term of a cause; smaller terms are only counted
@@ -26,45 +26,38 @@ _SHOWN_CLAIMS = 2
 def render_causes(explanation: Explanation, everything: bool = False) -> RenderableType:
     """The causes with their amounts, which add up, then the evidence of the largest."""
     unit, value = explanation.functional.unit, explanation.value.value
-    rows = table(
-        "cause", unit, "share", "verdict", "terms", left=("verdict",), words=("cause", "terms")
-    )
-    apart = [total for total in explanation.causes if total.cause == NOT_SIGNIFICANT]
-    causes = [
-        total for total in explanation.causes if total.cause != NOT_SIGNIFICANT and total.amount
-    ]
+    heads = ("cause", unit, "share", "verdict", "terms")
+    rows = table(*heads, left=("verdict",), words=("cause", "terms"))
+    causes, apart = [], []
+    for total in explanation.causes:
+        if total.cause == NOT_SIGNIFICANT:
+            apart.append(total)
+        elif total.amount:
+            causes.append(total)
     for total in causes:
         verdict = Text(verdict_of(total), VERDICT_STYLES.get(total.verdict, "dim"))
         rows.add_row(*_cause(total, value), verdict, _terms(total, everything))
     rows.add_section()
     for total in apart:
-        rows.add_row(
-            *_cause(total, value),
-            verdict_of(total),
-            _terms(total, everything),
-            style="dim",
-        )
+        terms = _terms(total, everything)
+        rows.add_row(*_cause(total, value), verdict_of(total), terms, style="dim")
     whole = sum(total.amount for total in explanation.causes)
     rows.add_row("total", signed(whole), share(whole, value), "", "")
     blocks: list[RenderableType] = [rows]
-    blocks += [
-        Text(
-            f"{cause.cause}: {signed(at.value)} {unit} measured on the complete step "
-            f"({interval(at)})."
-        )
-        for cause in causes
-        if (at := cause.measured) is not None
-    ]
-    blocks += [Text(line, "dim") for line in _reasons(causes)]
+    for total in causes:
+        at = total.measured
+        if at is not None:
+            amount = f"{signed(at.value)} {unit} measured on the complete step ({interval(at)})"
+            blocks.append(Text(f"{total.cause}: {amount}."))
+    blocks += dim(_reasons(causes))
     named = [total for total in causes if total.cause != UNEXPLAINED or total.terms[0].claim]
-    blocks += [
-        _claims(total, everything) for total in named[: None if everything else _SHOWN_CLAIMS]
-    ]
+    for total in named[: None if everything else _SHOWN_CLAIMS]:
+        blocks.append(_claims(total, everything))
     return Indented(*blocks)
 
 
 def verdict_of(total: CauseTotal) -> str:
-    """What experiments say of a cause; what is not significant is none."""
+    """The verdict of experiments on a cause; an insignificant term has none."""
     if total.cause == NOT_SIGNIFICANT:
         return "no cause"
     return "" if total.cause == UNEXPLAINED else total.verdict
@@ -75,31 +68,28 @@ def _cause(total: CauseTotal, value: float) -> tuple[str, str, str]:
 
 
 def _terms(total: CauseTotal, everything: bool) -> Text:
-    large = [
-        term
-        for term in total.terms
-        if abs(term.amount) >= _LEAST_SHARE * abs(total.terms[0].amount)
-    ]
-    terms = total.terms if everything else large[:_SHOWN_TERMS]
+    terms = total.terms
+    if terms and not everything:
+        least = _LEAST_SHARE * abs(terms[0].amount)
+        terms = tuple(term for term in terms if abs(term.amount) >= least)[:_SHOWN_TERMS]
     more = len(total.terms) - len(terms)
-    return Text(", ".join(term.label for term in terms) + (f" and {more} more" if more else ""))
+    labels = ", ".join(term.label for term in terms)
+    return Text(f"{labels} and {more} more" if more else labels)
 
 
 def _reasons(causes: Sequence[CauseTotal]) -> Iterable[str]:
     """Why causes are undecided or untested, a sentence per reason."""
     confirmed = {cause.cause for cause in causes if cause.verdict == Verdict.CONFIRMED}
-    for verdict, reason in dict.fromkeys(
-        (cause.verdict, cause.reason) for cause in causes if cause.reason
-    ):
-        names = [
-            f"the rest of {cause.cause}" if cause.cause in confirmed else cause.cause
-            for cause in causes
-            if (cause.verdict, cause.reason) == (verdict, reason)
-        ]
-        listed = (
-            f"{', '.join(names[:-1])} and {names[-1]} are" if len(names) > 1 else f"{names[0]} is"
-        )
-        yield f"{listed}{'' if names == [UNEXPLAINED] else f' {verdict}'}: {reason}."
+    names_by: dict[tuple[str, str], list[str]] = {}
+    for cause in causes:
+        if cause.reason:
+            name = f"the rest of {cause.cause}" if cause.cause in confirmed else cause.cause
+            names_by.setdefault((cause.verdict, cause.reason), []).append(name)
+    for (verdict, reason), names in names_by.items():
+        *others, last = names
+        subject = f"{', '.join(others)} and {last} are" if others else f"{last} is"
+        shown = "" if names == [UNEXPLAINED] else f" {verdict}"
+        yield f"{subject}{shown}: {reason}."
 
 
 def verdict_sentence(explanation: Explanation) -> str:
@@ -132,27 +122,27 @@ def verdict_sentence(explanation: Explanation) -> str:
 def _claims(total: CauseTotal, everything: bool) -> RenderableType:
     lines: list[RenderableType] = []
     for term in total.terms[: None if everything else 1]:
-        if term.claim is not None:
-            what = "" if total.cause == term.claim.cause else f": {term.claim.cause} suspected"
-            lines.append(
-                Text.assemble(
-                    (total.cause, "bold"), f"{what} in {term.label} ({signed(term.amount)})"
-                )
-            )
-            lines += [Indented(Text(_evidence_text(e)), label="  - ") for e in term.claim.evidence]
-            if total.verdict not in (Verdict.CONFIRMED, Verdict.REFUTED):
-                refuted_by = term.claim.refuted_by
-                lines.append(
-                    Indented(Text(f"Refuted if: {refuted_by[0].lower()}{refuted_by[1:]}", "dim"))
-                )
+        claim = term.claim
+        if claim is None:
+            continue
+        what = "" if total.cause == claim.cause else f": {claim.cause} suspected"
+        where = f"{what} in {term.label} ({signed(term.amount)})"
+        lines.append(Text.assemble((total.cause, "bold"), where))
+        for evidence in claim.evidence:
+            lines.append(Indented(Text(_evidence_text(evidence)), label="  - "))
+        if total.verdict not in (Verdict.CONFIRMED, Verdict.REFUTED):
+            refuted = f"{claim.refuted_by[0].lower()}{claim.refuted_by[1:]}"
+            lines.append(Indented(Text(f"Refuted if: {refuted}", "dim")))
     return Group(*lines)
 
 
 def _evidence_text(evidence: Evidence) -> str:
-    before, after = (_value(v, evidence.unit) for v in (evidence.before, evidence.after))
+    unit = evidence.unit
+    before, after = _value(evidence.before, unit), _value(evidence.after, unit)
     both = before if before == after else f"{before} → {after}"
-    unit = "" if evidence.unit in ("", "1", "B") else f" {evidence.unit}"
-    return f"{evidence.what}: {both}{unit} [{evidence.table}]"
+    if unit not in ("", "1", "B"):
+        both += f" {unit}"
+    return f"{evidence.what}: {both} [{evidence.table}]"
 
 
 def _value(value: float | str | None, unit: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
@@ -12,6 +13,19 @@ from .names import fit
 
 _NUMBERED = re.compile(r"^(idle in )?(\*|\d[\d,-]*)(?=[ ,:])(?! \()")
 _BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading and the cells below it."""
+
+    heading: str
+    cells: Sequence[str]
+
+    @property
+    def width(self) -> int:
+        """Cells of a terminal that the widest text takes."""
+        return max(map(cell_len, [self.heading, *self.cells]))
 
 
 def columns(cells: Iterable[str], widths: Iterable[int]) -> Text:

@@ -12,7 +12,7 @@ from ...base.numbers import number, quantity, signed
 from ...profiling.recording.store import STEP
 from ..decompose.communication import Collectives, Communication
 from .tables import table
-from .words import UNITS, share, shorten
+from .words import UNITS, join_texts, share, shorten, show_ms
 
 _MOST_ROWS = 8
 _RATES = (
@@ -28,31 +28,27 @@ def render_communication(
     """The collectives, the longest first, how much of them is exposed, and the kernels that they
     slow down.
     """
-    whole = UNITS[unit] + (f", summed over {gpus} GPUs" if gpus > 1 else "")
+    whole = UNITS[unit]
+    if gpus > 1:
+        whole += f", summed over {gpus} GPUs"
+    shown = communication.collectives[:limit]
+    rest = communication.collectives[len(shown) :]
     rows = table("collective", "message", "calls", "ms", "beside", "GB/s", "bus", "fastest")
-    for collective in communication.collectives[:limit]:
+    for collective in shown:
         rows.add_row(*_cells(collective))
-    if rest := communication.collectives[len(communication.collectives[:limit]) :]:
+    if rest:
+        calls = number(sum(collective.calls for collective in rest), 3)
         time_ms = number(sum(collective.time_ms for collective in rest))
-        rows.add_row(
-            f"{len(rest)} more",
-            "",
-            number(sum(collective.calls for collective in rest), 3),
-            time_ms,
-            *[""] * 4,
-        )
-    exposed = share(communication.exposed_ms, communication.time_ms)
-    text = (
-        f"Communication runs for {number(communication.time_ms)} ms of {whole}; for "
-        f"{number(communication.exposed_ms)} ms ({exposed}) of it no other kernel runs."
-    )
-    parts: list[RenderableType] = [rows, Text(text)]
+        rows.add_row(f"{len(rest)} more", "", calls, time_ms, *[""] * 4)
+    share_exposed = share(communication.exposed_ms, communication.time_ms)
+    exposed = f"for {show_ms(communication.exposed_ms)} ({share_exposed}) of it"
+    runs = f"Communication runs for {show_ms(communication.time_ms)} of {whole}"
+    parts: list[RenderableType] = [rows, Text(f"{runs}; {exposed} no other kernel runs.")]
     if communication.beside_ms:
         parts.append(Text(_slow_down(communication, whole)))
     if communication.slowed:
-        kernels = table(
-            "beside communication", "calls", "ms alone", "ms beside", f"slow-down, ms of {whole}"
-        )
+        heads = ("calls", "ms alone", "ms beside", f"slow-down, ms of {whole}")
+        kernels = table("beside communication", *heads)
         for kernel in communication.slowed[:limit]:
             times = (number(kernel.alone_ms), number(kernel.beside_ms), signed(kernel.excess_ms))
             kernels.add_row(shorten(kernel.name), number(kernel.calls, 3), *times)
@@ -61,24 +57,27 @@ def render_communication(
 
 
 def _cells(collectives: Collectives) -> list[str]:
-    rates = (
-        collectives.algorithm_gb_per_s,
-        collectives.bus_gb_per_s,
-        collectives.fastest_bus_gb_per_s,
-    )
     ranks = None if collectives.ranks is None else counted(collectives.ranks, "rank")
-    return [
-        ", ".join(filter(None, (shorten(collectives.name, 30), ranks, collectives.algorithm))),
-        "" if collectives.message_bytes is None else quantity(collectives.message_bytes, "B"),
+    name = join_texts([shorten(collectives.name, 30), ranks, collectives.algorithm])
+    size = collectives.message_bytes
+    cells = [
+        name,
+        "" if size is None else quantity(size, "B"),
         number(collectives.calls, 3),
         number(collectives.time_ms),
         share(collectives.overlapped, 1),
-        *("" if rate is None else number(rate, 3) for rate in rates),
     ]
+    for rate in (
+        collectives.algorithm_gb_per_s,
+        collectives.bus_gb_per_s,
+        collectives.fastest_bus_gb_per_s,
+    ):
+        cells.append("" if rate is None else number(rate, 3))
+    return cells
 
 
 def _slow_down(communication: Communication, whole: str) -> str:
-    text = f"Other kernels beside it take {number(communication.beside_ms)} ms of {whole}"
+    text = f"Other kernels beside it take {show_ms(communication.beside_ms)} of {whole}"
     if communication.excess_ms is None or communication.interval_ms is None:
         return f"{text}; none of them also runs alone, so their slow-down is unknown."
     low, high = communication.interval_ms

@@ -20,27 +20,29 @@ def draw_curve(series: TimedCurve) -> Text:
     fit = series.fit
     sizes, times = fit.sizes.tolist(), fit.times.tolist()
     across, up = _scale(sizes, _COLUMNS), _scale(times, _LINES)
-    marked = {event.at for event in claimed(series.events)}
-    marked |= {size for event in claimed(series.events) for size in event.sizes}
     cells = [[" "] * _COLUMNS for _ in range(_LINES)]
     for column in range(_COLUMNS):
+        size = _size_at(sizes, across, column)
+        if size is None:
+            continue
         for piece in fit.pieces:
-            inside = [
-                size
-                for size in _sizes_at(sizes, across, column)
-                if sizes[piece.first] <= size <= sizes[piece.last]
-            ]
-            if inside and piece.count > 1:
-                line = up(max(piece.at(inside[0]), times[0] * 1e-3))
-                cells[_LINES - 1 - min(max(line, 0), _LINES - 1)][column] = _SHAPE
+            if piece.count > 1 and sizes[piece.first] <= size <= sizes[piece.last]:
+                line = up(max(piece.at(size), times[0] * 1e-3))
+                cells[min(max(line, 0), _LINES - 1)][column] = _SHAPE
+    marked = set()
+    for event in claimed(series.events):
+        marked |= {event.at, *event.sizes}
     for size, time in zip(sizes, times, strict=True):
-        mark = _MARKED if int(size) in marked else _POINT
-        cells[_LINES - 1 - up(time)][across(size)] = mark
-    labels = {0: number(max(times), 3), _LINES - 1: number(min(times), 3)}
-    width = max(len(label) for label in labels.values())
-    lines = [f"{labels.get(place, ''):>{width}} │{''.join(row)}" for place, row in enumerate(cells)]
-    ends = f"{int(sizes[0])}{int(sizes[-1]):>{_COLUMNS - len(str(int(sizes[0])))}}"
-    lines += [f"{'ms':>{width}} └{'─' * _COLUMNS}", f"{'':>{width}}  {ends}"]
+        cells[up(time)][across(size)] = _MARKED if int(size) in marked else _POINT
+    most, least = number(max(times), 3), number(min(times), 3)
+    labels = [most, *[""] * (_LINES - 2), least]
+    width = max(len(most), len(least))
+    lines = []
+    for label, row in zip(labels, reversed(cells), strict=True):
+        lines.append(f"{label:>{width}} │{''.join(row)}")
+    lines.append(f"{'ms':>{width}} └{'─' * _COLUMNS}")
+    first, last = str(int(sizes[0])), str(int(sizes[-1]))
+    lines.append(f"{'':>{width}}  {first}{last:>{_COLUMNS - len(first)}}")
     return Text("\n".join(line.rstrip() for line in lines), no_wrap=True)
 
 
@@ -50,13 +52,14 @@ def _scale(values: Sequence[float], room: int) -> Callable[[float], int]:
     span = high - low or 1.0
 
     def place(value: float) -> int:
-        return min(room - 1, max(0, round((room - 1) * (math.log(value) - low) / span)))
+        share = (math.log(value) - low) / span
+        return min(room - 1, max(0, round((room - 1) * share)))
 
     return place
 
 
-def _sizes_at(sizes: Sequence[float], across: Callable[[float], int], column: int) -> list[float]:
-    """A size whose place is a column; none beyond the curve."""
+def _size_at(sizes: Sequence[float], across: Callable[[float], int], column: int) -> float | None:
+    """A size whose place is a column; None beyond the curve."""
     low, high = math.log(sizes[0]), math.log(sizes[-1])
     size = math.exp(low + (high - low) * column / (_COLUMNS - 1))
-    return [min(max(size, sizes[0]), sizes[-1])] if across(size) == column else []
+    return min(max(size, sizes[0]), sizes[-1]) if across(size) == column else None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...base.numbers import number
+from ...base.numbers import number, percent
 from ...profiling.recording.axis import Axis
 from ..decompose.curve import UNKNOWN, Curve
 from ..decompose.functionals import (
@@ -21,6 +21,7 @@ from ..decompose.functionals import (
 )
 from ..decompose.overtaken import find_slow
 from ..decompose.statistics import Estimate
+from .words import show_ms
 
 _LEAST_SIZES = 3  # of a line that two sizes do not make by themselves
 _FACTOR = 3.0  # between the ends of an interval that still says how large something is
@@ -29,8 +30,9 @@ _FACTOR = 3.0  # between the ends of an interval that still says how large somet
 def neighbours_of(at: Condition, conditions: Sequence[Condition]) -> tuple[int, int, int] | None:
     """A size between its neighbours among the measured ones; None for the first and the last."""
     place = list(conditions).index(at)
-    inner = 0 < place < len(conditions) - 1
-    return (conditions[place - 1], at, conditions[place + 1]) if inner else None
+    if not 0 < place < len(conditions) - 1:
+        return None
+    return conditions[place - 1], at, conditions[place + 1]
 
 
 def off_by(curve: Curve, at: Condition, apart: Container[Condition] = ()) -> Estimate | None:
@@ -42,10 +44,12 @@ def off_by(curve: Curve, at: Condition, apart: Container[Condition] = ()) -> Est
     if UNKNOWN in curve.conditions:
         return None
     overtaken = find_slow(curve)
-    usual = [
-        size for size in curve.conditions if size == at or not (size in apart or size in overtaken)
-    ]
-    if (sizes := neighbours_of(at, usual)) is not None:
+    usual = []
+    for size in curve.conditions:
+        if size == at or not (size in apart or size in overtaken):
+            usual.append(size)
+    sizes = neighbours_of(at, usual)
+    if sizes is not None:
         functional = outlier(*sizes)
     elif at == usual[-1] and len(usual) >= _LEAST_SIZES:
         functional = bend(*usual[-3:])
@@ -118,7 +122,7 @@ def outlier_of(functional: Functional, value: float, curve: Curve) -> Outlier | 
         return Outlier(size, value, (before, after))
     if len(functional.coefficients) != _LEAST_SIZES or value < 0:
         return None
-    times = {point.condition: point.time_ms.value for point in curve.points}
+    times = curve.times_ms
     slower = max(functional.conditions[:-1], key=times.__getitem__)
     if times[functional.last] - value >= times[slower]:
         return None
@@ -126,40 +130,38 @@ def outlier_of(functional: Functional, value: float, curve: Curve) -> Outlier | 
     off = off_by(curve, slower)
     if sizes is None or off is None:
         following = curve.conditions[curve.conditions.index(slower) + 1]
-        found = Outlier(slower, times[slower] - times[following], (following,))
+        slow = Outlier(slower, times[slower] - times[following], (following,))
     else:
-        found = Outlier(slower, off.value, (sizes[0], sizes[2]))
-    return found if found.off_ms > 0 else None
+        slow = Outlier(slower, off.value, (sizes[0], sizes[2]))
+    return slow if slow.off_ms > 0 else None
 
 
 def deviation(functional: Functional, value: float, curve: Curve, axis: Axis) -> str:
     """An anomaly as a clause, e.g. `batch 8 takes 258 ms, 5.63 more than the line between 4 and
     16`.
     """
-    time_ms = {point.condition: point.time_ms.value for point in curve.points}
+    time_ms = curve.times_ms
     if functional.kind == EXCESS and functional.to is not None:
         return _dearer(functional, value, time_ms, axis)
-    if (outlier := outlier_of(functional, value, curve)) is not None:
-        return _slow(outlier, time_ms, axis)
+    alone = outlier_of(functional, value, curve)
+    if alone is not None:
+        return _slow(alone, time_ms, axis)
     place = locate_anomaly(functional, value)
+    before, at, *rest = functional.conditions
     if value < 0 and place.size == functional.at:
-        before, _, after = functional.conditions
-        slow = Outlier(place.size, value * place.scale, (before, after))
+        slow = Outlier(place.size, value * place.scale, (before, *rest))
         return _slow(slow, time_ms, axis)
-    before, at, *_ = functional.conditions
-    return (
-        f"{axis.name} {place.size} takes {number(time_ms[place.size])} ms, {number(abs(value), 3)} "
-        f"{'more' if value > 0 else 'less'} than the line through {before} and {at}"
-    )
+    takes = f"{axis.name_size(place.size)} takes {show_ms(time_ms[place.size])}"
+    more = "more" if value > 0 else "less"
+    return f"{takes}, {number(abs(value), 3)} {more} than the line through {before} and {at}"
 
 
 def _slow(slow: Outlier, time_ms: dict[Condition, float], axis: Axis) -> str:
-    beside = " and ".join(map(str, slow.beside))
-    line = f"the line between {beside}" if len(slow.beside) > 1 else beside
-    return (
-        f"{axis.name} {slow.size} takes {number(time_ms[slow.size])} ms, "
-        f"{number(slow.off_ms, 3)} more than {line}"
-    )
+    line = " and ".join(map(str, slow.beside))
+    if len(slow.beside) > 1:
+        line = f"the line between {line}"
+    takes = f"{axis.name_size(slow.size)} takes {show_ms(time_ms[slow.size])}"
+    return f"{takes}, {number(slow.off_ms, 3)} more than {line}"
 
 
 def _dearer(
@@ -168,13 +170,13 @@ def _dearer(
     """What the larger of two sizes costs beyond its share: of multiples in ms, else a sample."""
     small, large = functional.at, functional.to
     assert large is not None
+    costs = f"{axis.name_size(large)} costs"
     if large % small == 0:
-        return (
-            f"{axis.name} {large} costs {number(value, 3)} ms ({value / time_ms[large]:.0%} of the "
-            f"step) more than {large // small} times {axis.name} {small}"
-        )
-    share = value / (time_ms[large] - value)
-    return f"{axis.name} {large} costs {100 * share:.0f} % more a {axis.one} than {small}"
+        share = f"{value / time_ms[large]:.0%} of the step"
+        times = f"{large // small} times {axis.name_size(small)}"
+        return f"{costs} {show_ms(value, 3)} ({share}) more than {times}"
+    share = percent(value / (time_ms[large] - value))
+    return f"{costs} {share} more a {axis.one} than {small}"
 
 
 def is_known(low: float, high: float) -> bool:

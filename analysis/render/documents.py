@@ -39,8 +39,8 @@ def document_text(document: Any) -> str:
 
 
 def print_document(document: Any) -> None:
-    """Print a document on standard output; what a terminal may obey is escaped, as everything
-    beyond ASCII.
+    """Print a document on standard output; sequences that a terminal may obey are escaped, as
+    everything beyond ASCII.
     """
     print(_BEYOND_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], document_text(document)))
 

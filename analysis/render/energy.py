@@ -82,53 +82,65 @@ def show_energy(
     if as_json:
         print_document(energy_document(recording, diagnosis))
         return
-    console = terminal.console()
+    console, over = terminal.console(), diagnosis.axis
     console.print(recording_line(recording), style="bold")
-    console.print(
-        Text(f"Energy of {diagnosis.source['scope']}, by {diagnosis.source['name']}.", "dim")
-    )
-    terminal.print_below(console, text.render_curve(diagnosis.curve, diagnosis.axis, text.ENERGY))
-    powers = ", ".join(
-        f"{batch}: {number(diagnosis.power_w(batch), 3)} W" for batch in diagnosis.curve.conditions
-    )
-    console.print(Text(f"Mean power in steps by {diagnosis.axis.name}: {powers}.", "dim"))
-    terminal.print_below(
-        console, text.render_findings(diagnosis.findings, diagnosis.axis, text.ENERGY)
-    )
+    source = diagnosis.source
+    console.print(Text(f"Energy of {source['scope']}, by {source['name']}.", "dim"))
+    terminal.print_below(console, text.render_curve(diagnosis.curve, over, text.ENERGY))
+    powers = []
+    for batch in diagnosis.curve.conditions:
+        powers.append(f"{batch}: {number(diagnosis.power_w(batch), 3)} W")
+    console.print(Text(f"Mean power in steps by {over.name}: {', '.join(powers)}.", "dim"))
+    terminal.print_below(console, text.render_findings(diagnosis.findings, over, text.ENERGY))
     if diagnosis.fixed_cost is not None:
         functional, value = diagnosis.fixed_cost
-        fixed = (
-            f"{functional.label}: {signed(value.value)} J ({words.interval(value)}) of every step."
-        )
-        terminal.print_below(console, Text(fixed))
+        amount = f"{signed(value.value)} J ({words.interval(value)})"
+        terminal.print_below(console, Text(f"{functional.label}: {amount} of every step."))
     rows = table("functional", "J", "by time", "by power")
     for finding, split in zip(diagnosis.findings, diagnosis.splits, strict=True):
         if everything or finding in diagnosis.anomalies:
-            label = (
-                f"{finding.shown.label} "
-                f"({text.unit_text(finding.shown.unit, diagnosis.axis, text.ENERGY)})"
-            )
-            rows.add_row(
-                label, *map(signed, (finding.value.value, split.by_time_j, split.by_power_j))
-            )
+            unit = text.unit_text(finding.shown.unit, over, text.ENERGY)
+            parts = (finding.value.value, split.by_time_j, split.by_power_j)
+            rows.add_row(f"{finding.shown.label} ({unit})", *map(signed, parts))
     if rows.cells(0):
         terminal.print_below(console, rows, Text(_SPLIT, "dim"))
     console.print(Text(_NO_LAYERS, "dim"))
     if diagnosis.unmeasured:
-        console.print(
-            Text(
-                f"No energy of {counted(diagnosis.unmeasured, 'timed step')}: too short a visit.",
-                "yellow",
-            )
-        )
+        steps = counted(diagnosis.unmeasured, "timed step")
+        console.print(Text(f"No energy of {steps}: too short a visit.", "yellow"))
     console.print()
-    show_gaps(console, recording, diagnosis.axis)
+    show_gaps(console, recording, over)
     console.print(Text(f"Recorded in {recording.named}. Next:"))
     terminal.print_commands(console, f"curvescope explain {recording.named}")
 
 
 def energy_document(recording: Recording, diagnosis: EnergyDiagnosis) -> EnergyDocument:
     """The document of a curve of energy."""
+    curve = []
+    for point in diagnosis.curve.points:
+        size, energy_j = point.condition, point.time_ms
+        entry = EnergyPoint(
+            batch=size,
+            energy_j=energy_j,
+            j_per_sample=energy_j.value / size,
+            power_w=diagnosis.power_w(size),
+            spread=point.spread,
+            n=point.n,
+            rounds=point.rounds,
+        )
+        curve.append(entry)
+    findings = []
+    for finding, split in zip(diagnosis.findings, diagnosis.splits, strict=True):
+        tested = EnergyFinding(
+            functional=finding.shown.label,
+            unit=text.unit_text(finding.shown.unit, diagnosis.axis, text.ENERGY),
+            value=finding.value,
+            verdict=finding.verdict,
+            p_adjusted=finding.p_adjusted,
+            by_time_j=split.by_time_j,
+            by_power_j=split.by_power_j,
+        )
+        findings.append(tested)
     return EnergyDocument(
         recording=str(recording.named),
         complete=recording.complete,
@@ -136,28 +148,7 @@ def energy_document(recording: Recording, diagnosis: EnergyDiagnosis) -> EnergyD
         source=diagnosis.source,
         locked_sm_clock_hz=recording.meta.get("locked_sm_clock_hz"),
         unmeasured_steps=diagnosis.unmeasured,
-        curve=[
-            EnergyPoint(
-                batch=point.condition,
-                energy_j=point.time_ms,
-                j_per_sample=point.time_ms.value / point.condition,
-                power_w=diagnosis.power_w(point.condition),
-                spread=point.spread,
-                n=point.n,
-                rounds=point.rounds,
-            )
-            for point in diagnosis.curve.points
-        ],
-        findings=[
-            EnergyFinding(
-                functional=finding.shown.label,
-                unit=text.unit_text(finding.shown.unit, diagnosis.axis, text.ENERGY),
-                value=finding.value,
-                verdict=finding.verdict,
-                p_adjusted=finding.p_adjusted,
-                **vars(split),
-            )
-            for finding, split in zip(diagnosis.findings, diagnosis.splits, strict=True)
-        ],
+        curve=curve,
+        findings=findings,
         fixed_cost_j=None if diagnosis.fixed_cost is None else diagnosis.fixed_cost[1],
     )

@@ -48,7 +48,7 @@ def _advise_size(shown: Shown) -> Block | None:
     diagnosis = shown.diagnosis
     if shown.is_modelled or diagnosis.curve.unit != STEP:
         return None
-    advice = remedies.size_advice(diagnosis.curve, shown.axis, shown.recording.meta)
+    advice = remedies.size_advice(diagnosis)
     goes = largest_sentence(diagnosis, diagnosis.recorded.layer_classes)
     return Block.lines(filter(None, (advice, goes)))
 
@@ -111,7 +111,7 @@ def _draw_findings(shown: Shown) -> Block | None:
 
 
 def _list_split(shown: Shown) -> list[Explanation]:
-    """The anomalies and the fixed cost, or what was asked for."""
+    """The anomalies and the fixed cost, or the choice of the user."""
     fixed = shown.diagnosis.fixed_cost
     has_fixed = fixed is not None and not shown.is_asked
     return [*shown.explanations, *([fixed] if fixed and has_fixed else [])]
@@ -167,7 +167,7 @@ def _list_next(shown: Shown) -> Block:
 
 
 def _choose_grouping(shown: Shown) -> str | None:
-    """What a breakdown can group by: layers, else operators, else kernels; None if nothing was
+    """The grouping of a breakdown: layers, else operators, else kernels; None if nothing was
     recorded of a step.
     """
     terms = shown.diagnosis.terms
@@ -206,8 +206,8 @@ EVERYTHING = (
 
 
 def gap_lines(recording: Recording, axis: Axis | None) -> list[str]:
-    """What a recording lost, the sizes of an axis that could not be measured, and whether it is
-    incomplete.
+    """The lost data of a recording, the sizes of an axis that could not be measured, and whether it
+    is incomplete.
     """
     on_host = recording.work != KERNEL
     lines = [*describe_lost(recording.meta.get("lost", {}), on_host=on_host)]

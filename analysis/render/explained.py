@@ -197,7 +197,7 @@ class ExplainDocument:
             headline=headline(meta, diagnosis),
             remedies=remedy_table(diagnosis.remedies, diagnosis.axis),
             certain=diagnosis.certain,
-            batch_size=size_advice(diagnosis.curve, diagnosis.axis, meta),
+            batch_size=size_advice(diagnosis),
             answers=[ShownAnswer.of(answer) for answer in diagnosis.answers],
             notes=list_notes(diagnosis),
             disturbances=diagnosis.disturbances,

@@ -1,4 +1,4 @@
-"""What was recorded, where and how, in a line."""
+"""The recording in a line: step, machine and settings."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from ...base.counted import counted
 from ...profiling.recording.store import Recording
 from ..ran_by import framework_of, step_threads
+from .words import join_texts
 
 # Of a device, what its name can do without.
 _MAKER = re.compile(r"NVIDIA |AMD |\((?:R|TM)\)| Processor\b| CPU\b| HBM\w+\b| @ .*")
@@ -23,21 +24,19 @@ def clock_line(meta: Mapping[str, Any]) -> str | None:
     if (meta.get("device") or {}).get("kind") != "cuda" or "locked_sm_clock_hz" not in meta:
         return None
     locked_hz = meta["locked_sm_clock_hz"]
-    return (
-        "clocks not locked"
-        if locked_hz is None
-        else f"SM clock locked at {locked_hz // 1_000_000} MHz"
-    )
+    if locked_hz is None:
+        return "clocks not locked"
+    return f"SM clock locked at {locked_hz // 1_000_000} MHz"
 
 
 def recording_line(recording: Recording) -> str:
-    """What was recorded, where and how; unknown facts are omitted."""
+    """The step, the machine and the settings; unknown facts are omitted."""
     meta = recording.meta
     device, protocol = meta.get("device") or {}, meta.get("protocol") or {}
-    precision = meta.get("precision") or "fp32"
+    precision = meta.get("precision")
     facts = (
         *_work(recording),
-        precision if precision != "fp32" else None,
+        None if precision == "fp32" else precision,
         *_describe_execution(meta),
         device.get("name"),
         f"protocol {protocol['name']}" if protocol.get("name") else None,
@@ -45,13 +44,13 @@ def recording_line(recording: Recording) -> str:
         *_list_fixed(meta),
         clock_line(meta),
     )
-    return ", ".join(filter(None, facts))
+    return join_texts(facts)
 
 
 def facts_of(recording: Recording, width: int) -> str:
     """The same in fewer words, the step and its precision first, as many as there is room for."""
     meta = recording.meta
-    device = (meta.get("device") or {}).get("name")
+    device = (meta.get("device") or {}).get("name") or ""
     name, *work = filter(None, _work(recording))
     facts = (
         " ".join([name, *work[:1]]),
@@ -60,13 +59,13 @@ def facts_of(recording: Recording, width: int) -> str:
         *_describe_execution(meta),
         *_list_fixed(meta),
         *_threads(recording),
-        " ".join(_MAKER.sub("", device).split()) if device else None,
+        " ".join(_MAKER.sub("", device).split()),
         clock_line(meta),
     )
-    known = list(filter(None, facts))
-    while len(known) > 1 and cell_len(", ".join(known)) > width:
-        known.pop()
-    return ", ".join(known)
+    kept = list(filter(None, facts))
+    while len(kept) > 1 and cell_len(", ".join(kept)) > width:
+        kept.pop()
+    return ", ".join(kept)
 
 
 def _work(recording: Recording) -> Iterator[str | None]:
@@ -87,4 +86,5 @@ def _threads(recording: Recording) -> Iterator[str]:
 
 
 def _list_fixed(meta: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"{name} {value}" for name, value in (meta.get("fixed") or {}).items())
+    for name, value in (meta.get("fixed") or {}).items():
+        yield f"{name} {value}"

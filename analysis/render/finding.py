@@ -23,11 +23,11 @@ from .tables import Indented
 
 def show_finding(shown: Shown, place: int) -> None:
     """Print the finding with a number on the page."""
-    found = find_all(shown.diagnosis, shown.advice)
-    if not 1 <= place <= len(found):
-        has = f"findings 1 to {len(found)}" if found else "no finding"
+    entries = find_all(shown.diagnosis, shown.advice)
+    if not 1 <= place <= len(entries):
+        has = f"findings 1 to {len(entries)}" if entries else "no finding"
         raise CurvescopeError(f"Finding {place}: {shown.recording.named} has {has}.")
-    print_view(terminal.console(), FINDING, _Asked(shown, place, found[place - 1]))
+    print_view(terminal.console(), FINDING, _Asked(shown, place, entries[place - 1]))
 
 
 class _Asked(NamedTuple):
@@ -35,33 +35,33 @@ class _Asked(NamedTuple):
 
     shown: Shown
     place: int  # its number on the page
-    found: Found
+    entry: Found
 
 
 def _name_finding(asked: _Asked) -> Block | None:
-    return Block.lines([f"{asked.place}  {asked.found.what}"], "bold")
+    return Block.lines([f"{asked.place}  {asked.entry.what}"], "bold")
 
 
 def _say_worth(asked: _Asked) -> Block | None:
-    found, shown = asked.found, asked.shown
-    worth = ", ".join(f"{share} at {shown.axis.name} {size}" for size, share in found.worth)
+    entry, shown = asked.entry, asked.shown
+    worth = ", ".join(f"{share} at {shown.axis.name} {size}" for size, share in entry.worth)
     return Block.lines(
-        [f"Of a step: {worth or 'unknown'}. How sure: {found.sure}. {SURE[found.sure]}"]
+        [f"Of a step: {worth or 'unknown'}. How sure: {entry.sure}. {SURE[entry.sure]}"]
     )
 
 
 def _describe_certain(asked: _Asked) -> Block | None:
-    found, shown = asked.found, asked.shown
-    if found.certain is None:
+    entry, shown = asked.entry, asked.shown
+    if entry.certain is None:
         return None
-    said = certain_sentence(found.certain, shown.axis)
-    pair = ",".join(map(str, found.certain.functional.conditions[-2:]))
+    said = certain_sentence(entry.certain, shown.axis)
+    pair = ",".join(map(str, entry.certain.functional.conditions[-2:]))
     command = f"curvescope explain {shown.recording.named} --pair {pair}"
     return Block((Text(said[0].upper() + said[1:]),), (command,), below=True)
 
 
 def _describe_slow_steps(asked: _Asked) -> Block | None:
-    slow = asked.found.slow
+    slow = asked.entry.slow
     if slow is None:
         return None
     parts: list[RenderableType] = [Text(slow.sentence)]
@@ -71,36 +71,36 @@ def _describe_slow_steps(asked: _Asked) -> Block | None:
 
 
 def _describe_suggestion(asked: _Asked) -> Block | None:
-    found, shown = asked.found, asked.shown
-    if found.advised is None or shown.advice is None:
+    entry, shown = asked.entry, asked.shown
+    if entry.advised is None or shown.advice is None:
         return None
-    return Block((render_suggestion(asked.place, found.advised, shown.advice),), below=True)
+    return Block((render_suggestion(asked.place, entry.advised, shown.advice),), below=True)
 
 
 def _describe_saving(asked: _Asked) -> Block | None:
-    found, shown = asked.found, asked.shown
-    if found.saving is None:
+    entry, shown = asked.entry, asked.shown
+    if entry.saving is None:
         return None
-    row = remedies.remedy_row(found.saving)
+    row = remedies.remedy_row(entry.saving)
     return Block(tuple(remedies.render_row(row, shown.axis)), below=True)
 
 
 def _describe_answers(asked: _Asked) -> Block | None:
-    found, shown = asked.found, asked.shown
-    if not found.answers:
+    entry, shown = asked.entry, asked.shown
+    if not entry.answers:
         return None
-    parts = [answers.render_answers(found.answers)]
-    for explanation in found.answers:
+    parts = [answers.render_answers(entry.answers)]
+    for explanation in entry.answers:
         parts += [Text(), *draw_explanation(explanation, shown.axis, everything=False)]
-    parts += [Text(), text.render_legend(found.answers)]
+    parts += [Text(), text.render_legend(entry.answers)]
     return Block(tuple(parts), below=True)
 
 
 def _name_candidates(asked: _Asked) -> Block | None:
-    found, shown = asked.found, asked.shown
-    if not found.answers:
+    entry, shown = asked.entry, asked.shown
+    if not entry.answers:
         return None
-    answered = replace(shown.diagnosis, explanations=found.answers)
+    answered = replace(shown.diagnosis, explanations=entry.answers)
     command = candidates_command(shown.recording, answered)
     if command is None:
         return None

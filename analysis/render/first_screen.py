@@ -1,4 +1,4 @@
-"""The first screen of the report: the verdict in a sentence, three tiles, and what was found.
+"""The first screen of the report: the verdict in a sentence, three tiles, and the findings.
 
 The script draws two charts between them: the curve as its difference from the cost line, and the
 experiment behind the first answer.
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...base.numbers import number, with_minus_signs
+from ...base.numbers import number
 from ..decompose.functionals import Condition
 from ..diagnosis.remedies import throughput_of
 from .deviations import cost_line
 from .found import CONFIRMED, Found
 from .page import Page
-from .words import html_text
+from .words import begin_sentence, html_text, join_texts, page_text, show_ms
 
 MOST_FOUND = 5
 _WIDE = 200  # cells, in which all facts have room
@@ -23,7 +23,7 @@ _WIDE = 200  # cells, in which all facts have room
 
 @dataclass(frozen=True)
 class Tile:
-    """One answer: its name, the answer large, and what it rests on."""
+    """One answer: its name, the answer large, and its evidence."""
 
     name: str
     answer: str
@@ -56,60 +56,64 @@ def first_screen(page: Page) -> FirstScreen:
     """The first screen of a diagnosis."""
     line = cost_line(page.diagnosis.curve)
     return FirstScreen(
-        facts=" · ".join(filter(None, (page.facts(_WIDE), page.how_quiet().plain))),
+        facts=join_texts([page.facts(_WIDE), page.how_quiet().plain], " · "),
         verdict=page.verdict(),
         tiles=tuple(_tiles(page)),
         line_ms=None if line is None else (line.fixed_ms, line.each_ms),
-        found=tuple(map(_line, page.found[:MOST_FOUND])),
-        slow=tuple(found.at for found in page.found if found.is_slow_size),
+        found=tuple(map(_line, page.entries[:MOST_FOUND])),
+        slow=tuple(entry.at for entry in page.entries if entry.is_slow_size),
     )
 
 
-def _line(found: Found) -> FoundLine:
-    shares = [f"{share} at {size}" for size, share in found.worth]
+def _line(entry: Found) -> FoundLine:
+    shares = [f"{share} at {size}" for size, share in entry.worth]
     worth = f"of a step {', '.join(shares)}" if shares else ""
-    return FoundLine(found.what, worth, found.sure)
+    return FoundLine(entry.what, worth, entry.sure)
 
 
 def _tiles(page: Page) -> Iterator[Tile]:
-    diagnosis, axis = page.diagnosis, page.diagnosis.axis.name
-    if (throughput := throughput_of(diagnosis.curve)) is not None and (take := page.size_to_take()):
+    diagnosis, axis = page.diagnosis, page.diagnosis.axis
+    throughput, take = throughput_of(diagnosis.curve), page.size_to_take()
+    if throughput is not None and take:
         more = "still rising" if throughput.grows else f"at most {number(throughput.best_per_s, 3)}"
-        rate = f"{number(throughput.per_s, 3)} {diagnosis.axis.unit}/s there, {more}"
+        rate = f"{number(throughput.per_s, 3)} {axis.unit}/s there, {more}"
         yield Tile("Batch size", take.removeprefix("Take "), rate)
-    if (line := cost_line(diagnosis.curve)) is not None:
-        small, large = diagnosis.curve.conditions[0], diagnosis.curve.conditions[-1]
-        shares = [f"{line.fixed_share(size):.0%} at {size}" for size in (small, large)]
+    line = cost_line(diagnosis.curve)
+    if line is not None:
+        sizes = (diagnosis.curve.conditions[0], diagnosis.curve.conditions[-1])
+        shares = [f"{line.fixed_share(size):.0%} at {size}" for size in sizes]
         off = f"; times are up to {line.off:.0%} off" if line.off > 0.05 else ""
-        cost = f"{number(line.fixed_ms, 3)} ms + {number(line.each_ms, 3)} ms × {axis}"
+        cost = f"{show_ms(line.fixed_ms, 3)} + {show_ms(line.each_ms, 3)} × {axis.name}"
         yield Tile("Cost of a step", cost, f"fixed: {' and '.join(shares)}{off}")
-    saving = next((found for found in page.found if found.saving is not None), None)
+    saving = next((entry for entry in page.entries if entry.saving is not None), None)
     if saving is not None:
         at, share = saving.worth[0]
-        proven = saving.sure == CONFIRMED
-        answer = f"{share} at {at}" if proven else "open"
+        answer = f"{share} at {at}" if saving.sure == CONFIRMED else "open"
         said = f"{saving.what}: {share} at {at}, {saving.sure}"
-        yield Tile("Saves", answer, said[0].upper() + said[1:])
+        yield Tile("Saves", answer, begin_sentence(said))
 
 
 def first_screen_html(screen: FirstScreen, index: int) -> str:
     """The same as HTML; the script adds the charts to `.charts`."""
-    tiles = "".join(
-        f'<div class="tile"><span>{_text(tile.name)}</span><b>{_text(tile.answer)}</b>'
-        f"<p>{_text(tile.reason)}</p></div>"
-        for tile in screen.tiles
-    )
-    rows = "".join(
-        f'<li><span class="badge is-{html_text(found.sure.split()[0])}">{_text(found.sure)}</span> '
-        f"<b>{_text(found.what)}</b>{_text(found.worth and f': {found.worth}')}</li>"
-        for found in screen.found
-    )
-    listed = f'<ol class="found card">{rows}</ol>' if rows else ""
+    tiles = "".join(map(_tile_html, screen.tiles))
+    listed = ""
+    if screen.found:
+        rows = "".join(map(_line_html, screen.found))
+        listed = f'<ol class="found card">{rows}</ol>'
+    facts, verdict = page_text(screen.facts), page_text(screen.verdict)
     return (
-        f'<p class="over">{_text(screen.facts)}</p><h1>{_text(screen.verdict)}</h1>'
-        f'<div class="tiles">{tiles}</div><div class="charts" id="charts-{index}"></div>{listed}'
+        f'<p class="over">{facts}</p><h1>{verdict}</h1><div class="tiles">{tiles}</div>'
+        f'<div class="charts" id="charts-{index}"></div>{listed}'
     )
 
 
-def _text(words: str) -> str:
-    return html_text(with_minus_signs(words))
+def _tile_html(tile: Tile) -> str:
+    name, answer, reason = map(page_text, (tile.name, tile.answer, tile.reason))
+    return f'<div class="tile"><span>{name}</span><b>{answer}</b><p>{reason}</p></div>'
+
+
+def _line_html(line: FoundLine) -> str:
+    what, worth, sure = map(page_text, (line.what, line.worth, line.sure))
+    style = html_text(line.sure.split()[0])
+    share = f": {worth}" if worth else ""
+    return f'<li><span class="badge is-{style}">{sure}</span> <b>{what}</b>{share}</li>'

@@ -1,4 +1,6 @@
-"""What a diagnosis found, as a numbered list: each with its worth in a step, and how sure it is."""
+"""The findings of a diagnosis as a numbered list, each with its worth in a step and how
+sure it is.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +9,25 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...base.numbers import number
-from ...profiling.recording.probes import times_of_probes
 from ..decompose.curve import UNKNOWN
 from ..decompose.functionals import Condition, Functional, outlier
-from ..decompose.overtaken import find_overtaken
 from ..decompose.slow_steps import SlowSteps, leading
 from ..decompose.statistics import MATERIAL, Estimate
 from ..decompose.terms import OVERHEAD, Key, Terms
 from ..diagnosis.certain import CertainPart
 from ..diagnosis.explanation import Explanation
-from ..diagnosis.library_choice import library_choice
 from ..diagnosis.result import Diagnosis
 from ..diagnosis.suggested import Advice, Advised
 from ..verdicts.savings import Saving
 from ..verdicts.words import Verdict
+from .answer_words import choose_library
 from .deviations import (
     deviation,
     locate_anomaly,
     neighbours_of,
     outlier_of,
 )
-from .remedies import UNKNOWN_SAVING, instruction, is_stable, promise
+from .remedies import UNKNOWN_SAVING, instruction, is_stable, promise, worst_overtaken
 
 # How sure a finding is, from an experiment down to noise; each with what it rests on.
 CONFIRMED, MEASURED, ONCE = "confirmed", "measured", "measured once"
@@ -39,7 +39,10 @@ SURE = {
     ONCE: "Each size was measured once, so its spread is unknown.",
     UNTESTED: "The difference is measured; the cause fits the recording. No experiment tested it.",
     SUGGESTED: "The profiled steps show where the time goes. No experiment tried the change.",
-    NOT_PROVEN: "An experiment tried it. Its interval does not tell an effect from none.",
+    NOT_PROVEN: (
+        "An experiment tried it. It does not tell a saving from none, or from waits of a busy "
+        "machine."
+    ),
     REFUTED: "An experiment took the cause away, and the time stayed.",
     NOISY: "The spread of the times hides whether it is there.",
 }
@@ -72,52 +75,54 @@ class Found:
 
 
 def find_all(diagnosis: Diagnosis, advice: Advice | None = None) -> tuple[Found, ...]:
-    """What was found, in the order of the answer: slow steps, what is proven to save, slow sizes,
-    the fixed cost, changes that may save, and what the profiled steps suggest.
+    """The findings in the order of the answer: slow steps, proven savings, slow sizes, the fixed
+    cost, changes that may save, and what the profiled steps suggest.
     """
     remedies = diagnosis.remedies
-    said = {member for saving in remedies.helping for member in saving.members}
     slow_sizes = [
         *_list_certain(diagnosis),
         *_slow_sizes(diagnosis),
         *_without_answer(diagnosis),
         *_find_padding(diagnosis),
     ]
+    slow_sizes.sort(key=_weight, reverse=True)
     listed = [
         *_describe_slow_steps(diagnosis),
-        *(_describe_saving(saving, diagnosis) for saving in remedies.helping),
-        *(found for _, found in sorted(slow_sizes, key=_weight, reverse=True)),
+        *(describe_saving(saving, diagnosis) for saving in remedies.helping),
+        *(entry for _, entry in slow_sizes),
         *_describe_fixed_cost(diagnosis),
     ]
-    rest = [saving for saving in remedies.tried if not said.issuperset(saving.members)]
-    listed += [
-        _describe_saving(saving, diagnosis) for saving in rest if promise(saving) >= MATERIAL
-    ]
-    listed += _list_suggestions(advice) if advice is not None else ()
+    said = {member for saving in remedies.helping for member in saving.members}
+    for saving in remedies.tried:
+        if not said.issuperset(saving.members) and promise(saving) >= MATERIAL:
+            listed.append(describe_saving(saving, diagnosis))
+    if advice is not None:
+        listed += _list_suggestions(advice)
     return tuple(listed)
 
 
-def percent(share: float) -> str:
+def say_share(share: float) -> str:
     """A share of a step: of small ones with a digit behind the point."""
-    return f"{100 * share:.0f} %" if abs(share) >= 0.0995 else f"{100 * share:.1f} %"
+    digits = 0 if abs(share) >= 0.0995 else 1
+    return f"{100 * share:.{digits}f} %"
 
 
 def _weight(item: tuple[float, Found]) -> tuple[int, float]:
     """A sure cause, confirmed or counted from shapes, comes first from 2 % of a step on. A finding
     of unknown size or cause comes last.
     """
-    share, found = item
-    lead = found.answers[0] if found.answers else None
-    unknown = found.sure == NOISY or (lead is not None and lead.cause is None)
-    sure = found.sure == CONFIRMED or _is_counted(found)
+    share, entry = item
+    has_no_cause = bool(entry.answers) and entry.answers[0].cause is None
+    unknown = entry.sure == NOISY or has_no_cause
+    sure = entry.sure == CONFIRMED or _is_counted(entry)
     return (sure and share >= MATERIAL) - unknown, share
 
 
-def _is_counted(found: Found) -> bool:
+def _is_counted(entry: Found) -> bool:
     """Whether the cause is more work, which the shapes of operators tell without a test."""
-    if found.certain is not None:
-        return found.certain.from_shapes is not None
-    return bool(found.answers) and found.answers[0].verdict == Verdict.FROM_SHAPES
+    if entry.certain is not None:
+        return entry.certain.from_shapes is not None
+    return bool(entry.answers) and entry.answers[0].verdict == Verdict.FROM_SHAPES
 
 
 def _list_suggestions(advice: Advice) -> Iterator[Found]:
@@ -126,19 +131,23 @@ def _list_suggestions(advice: Advice) -> Iterator[Found]:
         most = advised.suggestion.at_most_ms / advice.step.time_ms
         if most >= MATERIAL:
             size = UNKNOWN if advice.breakdown.batch is None else advice.breakdown.batch
-            worth = ((size, f"at most {percent(most)}"),)
+            worth = ((size, f"at most {say_share(most)}"),)
             yield Found(what=advised.do, worth=worth, sure=SUGGESTED, advised=advised)
 
 
 def _describe_slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:
-    if (slow := leading(diagnosis.slow_steps)) is None:
+    slow = leading(diagnosis.slow_steps)
+    if slow is None:
         return
+    why = ""
+    if slow.waits_for_input:
+        why = ": waits for input"
+    elif slow.in_common:
+        why = f": more {slow.in_common[0].what}"
     ratio = number(slow.slow_ms / slow.usual_ms, 2)
-    common = "; ".join(common.what for common in slow.in_common[:1])
-    waits = ": waits for input" if slow.waits_for_input else f": more {common}" if common else ""
     yield Found(
-        what=f"{slow.often}, {ratio} times as long{waits}",
-        worth=((slow.batch or UNKNOWN, percent(slow.share)),),
+        what=f"{slow.often}, {ratio} times as long{why}",
+        worth=((slow.batch or UNKNOWN, say_share(slow.share)),),
         sure=MEASURED,
         at=slow.batch,
         slow=slow,
@@ -154,21 +163,21 @@ def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
         is_more_work = part.from_shapes is not None
         why = "more work than in proportion" if is_more_work else "slower than smaller sizes"
         line = f", {part.line}" if part.line else ""
-        found = Found(
+        entry = Found(
             what=f"{part.label} at {part.batch}: {why}{line}",
             where=f"{part.label}{line}",
             why=why,
-            worth=((part.batch, percent(part.step_share)),),
+            worth=((part.batch, say_share(part.step_share)),),
             sure=MEASURED,
             at=part.batch,
             certain=part,
             is_slow_size=True,
         )
-        yield part.step_share, found
+        yield part.step_share, entry
 
 
 def _slow_sizes(diagnosis: Diagnosis) -> list[tuple[float, Found]]:
-    """The anomalies, those of one cause in one place together, with their share of a step."""
+    """The anomalies with their share of a step; one finding for one cause in one place."""
     places: dict[tuple[str | None, str | None], list[Explanation]] = {}
     for explanation in diagnosis.explanations:
         places.setdefault((explanation.where, explanation.cause), []).append(explanation)
@@ -178,9 +187,9 @@ def _slow_sizes(diagnosis: Diagnosis) -> list[tuple[float, Found]]:
             listed += [_slow_size((explanation,), diagnosis) for explanation in together]
         else:
             listed.append(_slow_size(together, diagnosis))
-    named = {found.at for _, found in listed if found.answers}
+    named = {entry.at for _, entry in listed if entry.answers}
     # A deviation of the whole step says nothing more of a size whose place is named.
-    return [(share, found) for share, found in listed if found.answers or found.at not in named]
+    return [(share, entry) for share, entry in listed if entry.answers or entry.at not in named]
 
 
 def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[float, Found]:
@@ -189,15 +198,16 @@ def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[f
     No place is named that makes less than what counts: the deviation is spread over the step.
     """
     curve = diagnosis.curve
-    lead, *others = sorted(together, key=lambda one: one.value.value >= 0)
+    lead, *others = sorted(together, key=lambda answer: answer.value.value >= 0)
     size, amount_ms = _where_slow(lead, diagnosis)
-    share = abs(amount_ms) / curve.at(size).time_ms.value
+    share = abs(amount_ms) / curve.times_ms[size]
     if share < curve.least and _sure(lead) in (MEASURED, UNTESTED):
         return _describe_deviation(lead.functional, lead.value.value, diagnosis)
-    worth = [(size, percent(share))]
-    if (at_largest := _gain_at_largest(lead, diagnosis)) is not None:
-        worth.append((curve.conditions[-1], percent(at_largest)))
-    found = Found(
+    worth = [(size, say_share(share))]
+    at_largest = _gain_at_largest(lead, diagnosis)
+    if at_largest is not None:
+        worth.append((curve.conditions[-1], say_share(at_largest)))
+    entry = Found(
         what=_what(lead, size, diagnosis),
         where=lead.where,
         why=lead.cause,
@@ -207,7 +217,7 @@ def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[f
         answers=(lead, *others),
         is_slow_size=True,
     )
-    return share, found
+    return share, entry
 
 
 def _where_slow(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, float]:
@@ -215,9 +225,8 @@ def _where_slow(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, f
     the neighbours, as far as the terms behind it are slow at one of the sizes that it compares.
     """
     functional, value, total = answer.functional, answer.value.value, answer.leading
-    slow = _slowest_of(answer, diagnosis)
-    if (alone := outlier_of(functional, value, diagnosis.curve)) is not None:
-        slow = alone.size, alone.off_ms
+    alone = outlier_of(functional, value, diagnosis.curve)
+    slow = _slowest_of(answer, diagnosis) if alone is None else (alone.size, alone.off_ms)
     if slow is None:
         place = locate_anomaly(functional, value)
         return place.size, place.scale * (value if total is None else total.amount)
@@ -233,7 +242,8 @@ def _slowest_of(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, f
     for part in diagnosis.certain:
         if part.label == answer.where:
             return part.batch, part.value.value
-    labels = {term.label for term in answer.leading.terms} if answer.leading is not None else set()
+    terms = () if answer.leading is None else answer.leading.terms
+    labels = {term.label for term in terms}
     keys = {share.key for share in answer.shares if share.label in labels}
     return _slowest(keys, answer.functional.conditions, diagnosis.terms)
 
@@ -247,31 +257,36 @@ def _slowest(
     if terms is None:
         return None
     chosen = [key in keys for key in terms.keys]
-    times = dict(zip(terms.conditions, terms.values_ms[:, chosen].sum(axis=1), strict=True))
-    off = {
-        size: sum(weight * times[other] for other, weight in outlier(*sizes).coefficients)
-        for size in terms.conditions
-        if size in among and (sizes := neighbours_of(size, terms.conditions)) is not None
-    }
-    size = max(off, key=off.__getitem__, default=None)
-    return (size, float(off[size])) if size is not None and off[size] > 0 else None
+    sums_ms = terms.values_ms[:, chosen].sum(axis=1)
+    times_ms = dict(zip(terms.conditions, sums_ms, strict=True))
+    slowest, most_ms = None, 0.0
+    for size in terms.conditions:
+        sizes = neighbours_of(size, terms.conditions)
+        if size in among and sizes is not None:
+            weights = outlier(*sizes).coefficients
+            off_ms = float(sum(weight * times_ms[other] for other, weight in weights))
+            if off_ms > most_ms:
+                slowest, most_ms = size, off_ms
+    return None if slowest is None else (slowest, most_ms)
 
 
 def _what(answer: Explanation, size: Condition, diagnosis: Diagnosis) -> str:
     if answer.cause == OVERHEAD:
         return f"outside the profiled steps at {size}: place unknown"
     if answer.where is None and answer.cause is None:
-        said = deviation(answer.functional, answer.value.value, diagnosis.curve, diagnosis.axis)
-        return said.removeprefix(f"{diagnosis.axis.name} ")
-    where = f"{answer.where or 'the step'} at {size}"
+        return _say_deviation(answer.functional, answer.value.value, diagnosis)
     line = f", {answer.line}" if answer.line else ""
-    return f"{where}: {_cause(answer) or 'cause unknown'}{line}"
+    return f"{answer.where or 'the step'} at {size}: {_cause(answer) or 'cause unknown'}{line}"
+
+
+def _say_deviation(functional: Functional, value: float, diagnosis: Diagnosis) -> str:
+    axis = diagnosis.axis
+    return deviation(functional, value, diagnosis.curve, axis).removeprefix(f"{axis.name} ")
 
 
 def _cause(answer: Explanation) -> str | None:
     """The cause in a few words, and how much better the best library does."""
-    of_term = [line for line in answer.evidence or () if line.label == answer.where]
-    choice = library_choice(factor for evidence in of_term for factor in evidence.factors)
+    choice = choose_library(answer)
     if choice is None or answer.cause is None or choice.ratio.value < _LIBRARY_RATIO:
         return answer.cause
     return f"{answer.cause}, {number(choice.ratio.value, 3)}x the best"
@@ -293,7 +308,7 @@ def _gain_at_largest(answer: Explanation, diagnosis: Diagnosis) -> float | None:
     time_ms = _time_of(remedy.where, largest, answer, diagnosis.terms)
     if remedy.term_gain is None or time_ms is None:
         return None
-    return remedy.term_gain.value * time_ms / diagnosis.curve.at(largest).time_ms.value
+    return remedy.term_gain.value * time_ms / diagnosis.curve.times_ms[largest]
 
 
 def _time_of(label: str, size: Condition, answer: Explanation, terms: Terms | None) -> float | None:
@@ -303,23 +318,23 @@ def _time_of(label: str, size: Condition, answer: Explanation, terms: Terms | No
     key = next((share.key for share in answer.shares if share.label == label), None)
     if key not in terms.keys:
         return None
-    return float(terms.values_ms[terms.conditions.index(size), terms.keys.index(key)])
+    row, column = terms.conditions.index(size), terms.keys.index(key)
+    return float(terms.values_ms[row, column])
 
 
 def _without_answer(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     """Anomalies that no profiled step explains, and a difference that nothing tests."""
-    if (difference := diagnosis.difference) is not None:
+    difference = diagnosis.difference
+    if difference is not None:
         before, after = difference.times_ms
         label = f", most in {difference.label}" if difference.label else ""
         share = (after - before) / after
-        yield (
-            share,
-            Found(
-                what=f"{difference.at} to {difference.to}: {number(after - before, 3)} ms{label}",
-                worth=((difference.to, percent(share)),),
-                sure=ONCE,
-            ),
+        entry = Found(
+            what=f"{difference.at} to {difference.to}: {number(after - before, 3)} ms{label}",
+            worth=((difference.to, say_share(share)),),
+            sure=ONCE,
         )
+        yield share, entry
     for finding in () if diagnosis.explanations else diagnosis.anomalies:
         yield _describe_deviation(finding.tested, finding.tested_value.value, diagnosis)
 
@@ -328,12 +343,11 @@ def _describe_deviation(
     functional: Functional, value: float, diagnosis: Diagnosis
 ) -> tuple[float, Found]:
     """A deviation of the whole step, and its share of the step at its size."""
-    curve, axis = diagnosis.curve, diagnosis.axis
     place = locate_anomaly(functional, value)
-    share = abs(value * place.scale) / curve.at(place.size).time_ms.value
+    share = abs(value * place.scale) / diagnosis.curve.times_ms[place.size]
     return share, Found(
-        what=deviation(functional, value, curve, axis).removeprefix(f"{axis.name} "),
-        worth=((place.size, percent(share)),),
+        what=_say_deviation(functional, value, diagnosis),
+        worth=((place.size, say_share(share)),),
         sure=MEASURED,
         at=place.size,
         is_slow_size=True,
@@ -342,23 +356,21 @@ def _describe_deviation(
 
 def _find_padding(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     """The size that takes longest beside a larger one that takes less time."""
-    probes = {} if diagnosis.recording is None else times_of_probes(diagnosis.recording.meta)
-    if not (found := find_overtaken(diagnosis.curve, probes)):
+    overtaken = worst_overtaken(diagnosis.curve, diagnosis.probe_times)
+    if overtaken is None:
         return
-    most = max(found, key=lambda one: one.small.time_ms.value / one.time_ms)
+    most, more = overtaken
     size = most.small.condition
-    others = f" ({len(found) - 1} more likewise)" if len(found) > 1 else ""
+    others = f" ({more} more likewise)" if more else ""
     share = 1 - most.time_ms / most.small.time_ms.value
-    yield (
-        share,
-        Found(
-            what=f"{size} takes longer than {most.size}: pad to it{others}",
-            worth=((size, percent(share)),),
-            sure=MEASURED,
-            at=size,
-            is_slow_size=True,
-        ),
+    entry = Found(
+        what=f"{size} takes longer than {most.size}: pad to it{others}",
+        worth=((size, say_share(share)),),
+        sure=MEASURED,
+        at=size,
+        is_slow_size=True,
     )
+    yield share, entry
 
 
 def _describe_fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
@@ -368,31 +380,42 @@ def _describe_fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
     total, curve = answer.leading, diagnosis.curve
     amount_ms = answer.value.value if total is None else total.amount
     where = answer.where or answer.cause or "cause unknown"
-    cause = f": {answer.cause}" if answer.cause and answer.cause != where else ""
-    if answer.cause == f"{answer.where} work":
-        cause = ""
-    sizes = dict.fromkeys([answer.functional.at, curve.conditions[-1]])
+    says_cause = not answer.cause or answer.cause in (where, f"{answer.where} work")
+    cause = "" if says_cause else f": {answer.cause}"
+    worth = {}
+    for size in (answer.functional.at, curve.conditions[-1]):
+        worth[size] = say_share(amount_ms / curve.times_ms[size])
     yield Found(
         what=f"{where}{cause}, {number(amount_ms, 3)} ms of every step",
-        worth=tuple((at, percent(amount_ms / curve.at(at).time_ms.value)) for at in sizes),
+        worth=tuple(worth.items()),
         sure=_sure(answer),
         answers=(answer,),
     )
 
 
-def _describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
-    """A change of complete steps, and what it saves: where it saves most, and at the largest."""
-    do = instruction(saving)
+def describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
+    """A change of complete steps, and its saving at the best size and at the largest.
+
+    What only avoids the waits beside other work is not proven to save anything on a quiet machine.
+    """
     gains = dict(saving.gains)
-    at = saving.largest[0] if saving.largest else max(gains, key=lambda at: gains[at].value)
-    sizes = dict.fromkeys([at, diagnosis.curve.conditions[-1]])
-    worth = tuple((size, say_saved(gains[size])) for size in sizes if size in gains)
-    sure = CONFIRMED if saving.verdict == Verdict.CONFIRMED else NOT_PROVEN
-    return Found(what=do, worth=worth, sure=sure, saving=saving)
+    best = saving.largest[0] if saving.largest else max(gains, key=lambda at: gains[at].value)
+    worth = {}
+    for size in (best, diagnosis.curve.conditions[-1]):
+        if size in gains:
+            worth[size] = say_saved(gains[size])
+    is_confirmed = saving.verdict == Verdict.CONFIRMED and not saving.beside_work
+    only = ", while other work runs" if saving.beside_work else ""
+    return Found(
+        what=f"{instruction(saving)}{only}",
+        worth=tuple(worth.items()),
+        sure=CONFIRMED if is_confirmed else NOT_PROVEN,
+        saving=saving,
+    )
 
 
 def say_saved(gain: Estimate) -> str:
     """A share saved; unknown where its interval spans everything."""
     if math.isfinite(gain.low) and not is_stable(gain):
         return UNKNOWN_SAVING
-    return percent(gain.value)
+    return say_share(gain.value)

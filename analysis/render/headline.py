@@ -1,14 +1,14 @@
-"""What a recording shows, in a sentence or two, the confirmed cause first, and whether clocks were
-locked.
+"""The main finding of a recording, in a sentence or two, the confirmed cause first, and whether
+clocks were locked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base.counted import counted
-from ...base.numbers import number, signed
+from ...base.numbers import number, percent, signed
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.schema import INPUT
@@ -30,7 +30,7 @@ from .answer_words import advice, anomaly_name
 from .deviations import deviation
 from .names import fit
 from .remedies import saving_sentence
-from .words import UNITS
+from .words import UNITS, begin_sentence, show_ms
 
 _MUCH = 0.2  # of a step; less idle time is normal
 _NOTHING_RUNS, _HOST_WORK = "idle: nothing runs", "host work that is not recorded"
@@ -45,13 +45,15 @@ def headline(meta: Mapping[str, Any], diagnosis: Diagnosis) -> str:
     Where disturbed visits prevail, it begins with what disturbed them.
     """
     sentence = finding_sentence(diagnosis)
-    modelled = " (modelled)" if is_modelled(meta) else ""
-    name = f"{meta['network']}{modelled}" if meta.get("network") else None
-    if diagnosis.disturbances is not None and diagnosis.disturbances.prevail:
-        sentence = f"{diagnosis.disturbances.sentence} {sentence[0].upper()}{sentence[1:]}"
+    disturbed = diagnosis.disturbances
+    if disturbed is not None and disturbed.prevail:
+        sentence = f"{disturbed.sentence} {begin_sentence(sentence)}"
     if certain := certain_sentences(diagnosis):
-        sentence = " ".join([*certain, f"{sentence[0].upper()}{sentence[1:]}"])
-    return f"{name}: {sentence}" if name else sentence[0].upper() + sentence[1:]
+        sentence = " ".join([*certain, begin_sentence(sentence)])
+    if not meta.get("network"):
+        return begin_sentence(sentence)
+    modelled = " (modelled)" if is_modelled(meta) else ""
+    return f"{meta['network']}{modelled}: {sentence}"
 
 
 def certain_sentences(diagnosis: Diagnosis) -> list[str]:
@@ -69,54 +71,53 @@ def certain_sentence(part: CertainPart, axis: Axis) -> str:
     value = part.value
     line = f" at {part.line}" if part.line else ""
     why = f" ({part.from_shapes.strip('()')}, from shapes)" if part.from_shapes else ""
-    return (
-        f"{part.label}{line} costs {number(value.value, 3)} ms ({number(value.low, 3)} to "
-        f"{number(value.high, 3)}) more at {axis.name} {part.batch} than smaller ones ask for, "
-        f"{part.step_share:.0%} of the step{why}."
-    )
+    ends = f"{number(value.low, 3)} to {number(value.high, 3)}"
+    more = f"{show_ms(value.value, 3)} ({ends}) more at {axis.name_size(part.batch)}"
+    share = f"{part.step_share:.0%} of the step{why}"
+    return f"{part.label}{line} costs {more} than smaller ones ask for, {share}."
 
 
 def finding_sentence(diagnosis: Diagnosis) -> str:
     """The same without a name, in lower case."""
-    said = [sentence for _, sentence in sorted(_sentences(diagnosis), key=lambda item: -item[0])]
-    return " ".join([said[0], *(f"{sentence[0].upper()}{sentence[1:]}" for sentence in said[1:])])
+    said = sorted(_sentences(diagnosis), key=lambda item: -item[0])
+    first, *others = (sentence for _, sentence in said)
+    return " ".join([first, *map(begin_sentence, others)])
 
 
 def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
     """The slow steps, what saves most, the largest confirmed cause and the largest anomaly, each
     with its share of a step; what saves at the largest batch size, where one trains, comes first.
     """
-    if (slow := leading(diagnosis.slow_steps)) is not None:
+    curve, best = diagnosis.curve, diagnosis.remedies.best
+    slow = leading(diagnosis.slow_steps)
+    if slow is not None:
         waits = f" {LOAD_FASTER}: {LOAD_HOW}." if slow.waits_for_input else ""
         yield slow.share, f"{slow.sentence}{waits}"
-    confirmed, best = _largest_confirmed(diagnosis), diagnosis.remedies.best
-    said = best.members if best is not None and best.largest is not None else ()
+    confirmed = _largest_confirmed(diagnosis)
+    said: Sequence[str] = ()
     if best is not None and best.largest is not None:
+        said = best.members
         batch, share = best.leading
-        trained = max(diagnosis.curve.conditions, default=batch) == batch
+        trained = max(curve.conditions, default=batch) == batch
         yield 1.0 if trained else share, saving_sentence(diagnosis.remedies, diagnosis.axis) or ""
     if confirmed is not None:
         yield _share_of_step(diagnosis, confirmed), _say_confirmed(diagnosis, confirmed, said)
-    of_anomaly = diagnosis.explanations[0] if diagnosis.explanations else None
-    if confirmed is None or confirmed is not of_anomaly:
-        share = 0.0
-        if of_anomaly is not None:
-            share = (
-                abs(of_anomaly.value.value)
-                / diagnosis.curve.at(of_anomaly.functional.last).time_ms.value
-            )
-        yield (
-            share,
-            _anomaly_sentence(diagnosis)
-            if confirmed is None or diagnosis.anomalies
-            else f"{_no_anomaly(diagnosis)}.",
-        )
+    largest = diagnosis.explanations[0] if diagnosis.explanations else None
+    if confirmed is not None and confirmed is largest:
+        return
+    share = 0.0
+    if largest is not None:
+        share = abs(largest.value.value) / curve.times_ms[largest.functional.last]
+    if confirmed is None or diagnosis.anomalies:
+        yield share, _anomaly_sentence(diagnosis)
+    else:
+        yield share, f"{_no_anomaly(diagnosis)}."
 
 
 def _share_of_step(diagnosis: Diagnosis, answer: Explanation) -> float:
     functional = answer.functional
     step = functional.at if functional.kind == FIXED_COST else functional.last
-    return abs(_place_confirmed(answer)[1]) / diagnosis.curve.at(step).time_ms.value
+    return abs(_place_confirmed(answer)[1]) / diagnosis.curve.times_ms[step]
 
 
 def _largest_confirmed(diagnosis: Diagnosis) -> Explanation | None:
@@ -134,23 +135,20 @@ def _place_confirmed(answer: Explanation) -> tuple[str, float]:
     if answer.where is None or total.measured is not None:
         return "", total.amount
     others = len({term.label for term in total.terms}) - 1
-    return f" in {answer.where}{f' and {others} more' if others else ''}", total.amount
+    more = f" and {others} more" if others else ""
+    return f" in {answer.where}{more}", total.amount
 
 
 def _say_confirmed(diagnosis: Diagnosis, answer: Explanation, said: Container[str] = ()) -> str:
-    """What is confirmed of an anomaly, which it says first, and what to do: where a sentence does
-    not say yet what that saves of the step.
-    """
+    """The anomaly, its confirmed cause, and what to do unless a sentence says that already."""
     functional, value = answer.functional, answer.value.value
     where, amount = _place_confirmed(answer)
     lead, whole = "", anomaly_name(functional)
     if functional.kind != FIXED_COST:
         lead, whole = f"{deviation(functional, value, diagnosis.curve, diagnosis.axis)}: ", "it"
     make = "make" if answer.cause == PAGE_FAULTS else "makes"
-    sentence = (
-        f"{lead}{answer.cause}{where} {make} {100 * amount / value:.0f} % of {whole}, "
-        "confirmed by experiment."
-    )
+    share = f"{percent(amount / value)} of {whole}"
+    sentence = f"{lead}{answer.cause}{where} {make} {share}, confirmed by experiment."
     alone = answer.remedy is None or answer.remedy.factor not in said
     return f"{sentence} {advice(answer)}".rstrip() if alone else sentence
 
@@ -162,24 +160,24 @@ def _no_anomaly(diagnosis: Diagnosis) -> str:
 
 
 def _anomaly_sentence(diagnosis: Diagnosis) -> str:
-    axis = diagnosis.axis
-    batches = diagnosis.curve.conditions
+    axis, curve = diagnosis.axis, diagnosis.curve
     if diagnosis.difference is not None:
         return difference_sentence(diagnosis.difference, axis)
     if not diagnosis.findings:
-        last = diagnosis.curve.points[-1]
-        batch = f"unknown {axis.name}" if batches[-1] == UNKNOWN else f"{axis.name} {batches[-1]}"
-        n = f"{last.n}{', all of them profiled' if diagnosis.curve.profiled else ''}"
-        time = f"{number(last.time_ms.value)} ms"
-        return f"{UNITS[diagnosis.curve.unit]} of {batch} takes {time} (n = {n})."
+        last = curve.points[-1]
+        size = f"unknown {axis.name}"
+        if last.condition != UNKNOWN:
+            size = axis.name_size(last.condition)
+        n = f"{last.n}, all of them profiled" if curve.profiled else str(last.n)
+        return f"{UNITS[curve.unit]} of {size} takes {show_ms(last.time_ms.value)} (n = {n})."
     if diagnosis.explanations:
         first = diagnosis.explanations[0]
-        return f"{deviation(first.functional, first.value.value, diagnosis.curve, axis)}."
+        return f"{deviation(first.functional, first.value.value, curve, axis)}."
     if diagnosis.anomalies:
-        labels = ", ".join(f.shown.label for f in diagnosis.anomalies)
+        labels = ", ".join(finding.shown.label for finding in diagnosis.anomalies)
         return f"{labels} is significant; no step was profiled there, so its terms are unknown."
     none = _no_anomaly(diagnosis)
-    if all(f.verdict in UNDECIDED for f in diagnosis.findings):
+    if all(finding.verdict in UNDECIDED for finding in diagnosis.findings):
         return f"{none}; no deviation is significant."
     return f"{none}; fixed plus proportional cost explains the significant deviations."
 
@@ -187,22 +185,19 @@ def _anomaly_sentence(diagnosis: Diagnosis) -> str:
 def difference_sentence(difference: Difference, axis: Axis) -> str:
     """How far two times without an interval differ, where, and what to record."""
     before, after = difference.times_ms
-    sentence = (
-        f"from {axis.name} {difference.at} to {difference.to} {UNITS[difference.unit]} goes from "
-        f"{number(before)} to {number(after)} ms ({signed(after - before)} ms)"
-    )
+    sizes = f"{axis.name_size(difference.at)} to {difference.to}"
+    times = f"{number(before)} to {show_ms(after)} ({signed(after - before)} ms)"
+    sentence = f"from {sizes} {UNITS[difference.unit]} goes from {times}"
     if difference.label is not None:
         is_most = abs(difference.label_ms) >= abs(after - before) / 2
         of_it = "most of it" if is_most else "the largest term of it"
         sentence += f", {of_it} {difference.label} ({signed(difference.label_ms, 3)} ms)"
     if difference.host is not None:
-        host = f"{number(difference.host_ms, 3)} ms of the {difference.host}"
+        host = f"{show_ms(difference.host_ms, 3)} of the {difference.host}"
         sentence += f"; at {difference.to} it is {host}"
     if difference.unit != STEP:
-        return (
-            f"{sentence}. How many steps each holds is unknown, so nothing is tested. "
-            f"{STEPS_KNOWN_BY}"
-        )
+        untested = "How many steps each holds is unknown, so nothing is tested."
+        return f"{sentence}. {untested} {STEPS_KNOWN_BY}"
     return (
         f"{sentence}. One step or one round of each size: whether it repeats is unknown, and "
         "nothing is tested. Record several steps of each, or measure more rounds."
@@ -229,40 +224,32 @@ def largest_clauses(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
     terms = diagnosis.terms
     if terms is None or not len(terms.values_ms):
         return ""
+    size = terms.conditions[-1]
     times = dict(zip(terms.keys, terms.values_ms[-1].tolist(), strict=True))
     whole = sum(times.values())
-    spent = {
-        what: sum(time for key, time in times.items() if _names_idle_time(key) == what)
-        for what in (WAITING_FOR_INPUT, IDLE, NOT_RECORDED)
-    }
+    spent = {}
+    for what in (WAITING_FOR_INPUT, IDLE, NOT_RECORDED):
+        spent[what] = sum(time for key, time in times.items() if _names_idle_time(key) == what)
     busy_ms = whole - sum(spent.values())
-    works = _works_beside_kernels(diagnosis, terms.conditions[-1], busy_ms / whole)
-    words = {
-        WAITING_FOR_INPUT: WAITING_FOR_INPUT,
-        IDLE: _HOST_WORK if works else _NOTHING_RUNS,
-        NOT_RECORDED: NOT_RECORDED,
-    }
-    parts = [
-        f"{time / whole:.0%} of the profiled step is {words[kind]}"
-        for kind, time in spent.items()
-        if time > _MUCH * whole
-    ]
+    works = _works_beside_kernels(diagnosis, size, busy_ms / whole)
+    words = {IDLE: _HOST_WORK if works else _NOTHING_RUNS}
+    parts = []
+    for kind, time in spent.items():
+        if time > _MUCH * whole:
+            parts.append(f"{time / whole:.0%} of the profiled step is {words.get(kind, kind)}")
     layers = {key: time for key, time in times.items() if key.layer is not None}
     if layers:
         key = max(layers, key=layers.__getitem__)
         label = key.label_with(classes.get(key.layer or ""))
-        parts.append(
-            f"the longest layer is {label} with {number(layers[key], 3)} ms "
-            f"({layers[key] / whole:.0%})"
-        )
+        longest = f"{show_ms(layers[key], 3)} ({layers[key] / whole:.0%})"
+        parts.append(f"the longest layer is {label} with {longest}")
     rows = diagnosis.kernel_times
-    rows = rows[(rows["batch"] == terms.conditions[-1]) & (rows["name"] != IDLE)]
+    rows = rows[(rows["batch"] == size) & (rows["name"] != IDLE)]
     if len(rows):
         kernels = rows.groupby("name")["exclusive_ms"].sum()
         part = kernels.max() / kernels.sum() * busy_ms / whole
-        parts.append(
-            f"{fit(short_name(str(kernels.idxmax())), _NAME)} is the longest kernel ({part:.0%})"
-        )
+        name = fit(short_name(str(kernels.idxmax())), _NAME)
+        parts.append(f"{name} is the longest kernel ({part:.0%})")
     return "; ".join(parts)
 
 

@@ -24,7 +24,7 @@ from ...profiling.recording.axis import Axis
 from ..decompose.curve import Curve, Point, cost_curve
 from . import terminal
 from .tables import TextTable, table
-from .words import interval
+from .words import begin_sentence, interval
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -81,16 +81,16 @@ class LiveView:
         every ten seconds.
         """
         if self.console.is_terminal:
-            blocks: list[RenderableType] = [Text(line[0].upper() + line[1:]) for line in standing]
-            blocks.append(Text(f"{'━' * round(_SCALE * done):╌<{_SCALE}} {done:.0%}"))
+            blocks: list[RenderableType] = [Text(begin_sentence(line)) for line in standing]
+            bar = "━" * round(_SCALE * done)
+            blocks.append(Text(f"{bar:╌<{_SCALE}} {done:.0%}"))
             if below is not None:
                 blocks.append(below)
             self._live.update(Group(*blocks), refresh=True)
         elif now_s >= self._line_s + _BETWEEN_LINES_S:
             self._line_s = now_s
-            self.console.print(
-                Text(f"{'; '.join([*standing, *shortly])}.", no_wrap=True, overflow="ignore")
-            )
+            line = "; ".join([*standing, *shortly])
+            self.console.print(Text(f"{line}.", no_wrap=True, overflow="ignore"))
 
 
 class _CurveSoFar:
@@ -126,12 +126,11 @@ class _CurveSoFar:
 
 
 def _time_text(progress: Progress) -> str:
-    left = (
-        f", about {max(progress.expected_s - progress.elapsed_s, 0.0):.0f} s left"
-        if progress.expected_s
-        else ""
-    )
-    return f"{progress.doing}: {progress.elapsed_s:.0f} s so far{left}"
+    text = f"{progress.doing}: {progress.elapsed_s:.0f} s so far"
+    if progress.expected_s:
+        left_s = max(progress.expected_s - progress.elapsed_s, 0.0)
+        text += f", about {left_s:.0f} s left"
+    return text
 
 
 def _done(progress: Progress) -> float:
@@ -139,8 +138,8 @@ def _done(progress: Progress) -> float:
 
 
 class LiveProgress(LiveView):
-    """Shows what runs and the time left, e.g. where looking at the data would disturb what is
-    timed.
+    """Shows what runs and the time left, e.g. where looking at the data would disturb the
+    timing.
     """
 
     def report(self, progress: Progress) -> None:
@@ -149,7 +148,7 @@ class LiveProgress(LiveView):
 
 
 class LiveCurve(LiveView):
-    """Shows the curve so far, what is being decided and the time left."""
+    """Shows the curve so far, the open decision and the time left."""
 
     def __init__(
         self,
@@ -172,12 +171,16 @@ class LiveCurve(LiveView):
         self.show(progress.elapsed_s, _done(progress), standing, shortly, self._so_far.rows())
 
     def _standing(self, progress: Progress) -> list[str]:
-        lines = [_time_text(progress) + (f", then {self._then}" if self._then else "")]
+        then = f", then {self._then}" if self._then else ""
+        lines = [f"{_time_text(progress)}{then}"]
         if progress.allows is not None:
             lines.append(f"the time allows {progress.allows}")
-        if what := self._deciding():
-            return [*lines, f"deciding what makes the {what}: rounds visit only its batch sizes"]
-        return [*lines, "deciding where the curve bends: rounds visit every batch size"]
+        what = self._deciding()
+        if what:
+            lines.append(f"deciding what makes the {what}: rounds visit only its batch sizes")
+        else:
+            lines.append("deciding where the curve bends: rounds visit every batch size")
+        return lines
 
 
 class LiveCurves(LiveView):
@@ -202,35 +205,22 @@ class LiveCurves(LiveView):
             so_far = self._so_far[label]
             so_far.renew(progress)
             where = f"recording {self._labels.index(label) + 1} of {len(self._labels)}, {label}"
-            standing = [
-                where,
-                _time_text(progress) + (" of this recording" if progress.expected_s else ""),
-            ]
+            said = _time_text(progress)
+            if progress.expected_s:
+                said += " of this recording"
             now_s = self._clock_s() - self._began_s
-            self.show(now_s, _done(progress), standing, so_far.shortly(), so_far.rows())
+            self.show(now_s, _done(progress), [where, said], so_far.shortly(), so_far.rows())
 
 
 def _rows(curve: Curve, axis: Axis) -> TextTable:
-    heads = (
-        axis.name,
-        "step ms",
-        "95 % interval",
-        f"ms/{axis.one}",
-        "n",
-        f"0 … most ms/{axis.one}",
-    )
+    each = f"ms/{axis.one}"
+    heads = (axis.name, "step ms", "95 % interval", each, "n", f"0 … most {each}")
     rows = table(*heads, first="right", whole=heads[-1:], optional=heads[-1:])
     most = max(_per_one(point)[2] for point in curve.points)
     for point in curve.points:
         size, time = point.condition, point.time_ms.value
-        cells = (
-            str(size),
-            number(time),
-            interval(point.time_ms),
-            number(time / size),
-            str(point.n),
-        )
-        rows.add_row(*cells, _plot(point, most))
+        cells = (str(size), number(time), interval(point.time_ms), number(time / size))
+        rows.add_row(*cells, str(point.n), _plot(point, most))
     return rows
 
 
@@ -238,20 +228,20 @@ def _per_one(point: Point) -> tuple[float, float, float]:
     """Low end, value and high end of the time per sample, ms; the value for both ends while they
     are unknown.
     """
-    time = point.time_ms
-    ends = (
-        (time.low, time.high)
-        if math.isfinite(time.low) and math.isfinite(time.high)
-        else (time.value, time.value)
-    )
-    return ends[0] / point.condition, time.value / point.condition, ends[1] / point.condition
+    time, size = point.time_ms, point.condition
+    low, high = time.low, time.high
+    if not (math.isfinite(low) and math.isfinite(high)):
+        low = high = time.value
+    return low / size, time.value / size, high / size
 
 
 def _plot(point: Point, most: float) -> str:
     """The time per sample as a point between the ends of its interval, on a scale from 0."""
-    low, at, high = (
-        min(max(round(value / most * (_SCALE - 1)), 0), _SCALE - 1) for value in _per_one(point)
-    )
+    places = []
+    for value in _per_one(point):
+        place = round(value / most * (_SCALE - 1))
+        places.append(min(max(place, 0), _SCALE - 1))
+    low, at, high = places
     marks = [" "] * low + ["─"] * (high - low + 1)
     marks[low], marks[high], marks[at] = "├", "┤", "●"
     return "".join(marks)

@@ -20,6 +20,7 @@ from .documents import print_document
 from .everything import show_gaps
 from .facts import recording_line
 from .tables import table
+from .words import dim, list_values
 
 MEMORY = text.Quantity("memory", "M", "MB", "GB", 1e3)
 _MOST_TERMS = 12
@@ -80,22 +81,15 @@ def show_memory(
         terminal.print_below(console, text.render_curve(diagnosis.curve, diagnosis.axis, MEMORY))
     _print_kinds(console, diagnosis)
     limit = None if everything else _MOST_TERMS
-    _print_split(
-        console,
-        f"peak of {_name_peak(last, diagnosis.axis)}",
-        last.memory_mb.value,
-        last.terms,
-        limit,
-    )
+    peak = f"peak of {_name_peak(last, diagnosis.axis)}"
+    _print_split(console, peak, last.memory_mb.value, last.terms, limit)
     tests = [finding.finding for finding in diagnosis.findings]
     if last.batch is not None:
         terminal.print_below(console, text.render_findings(tests, diagnosis.axis, MEMORY))
-    for finding in diagnosis.findings:
-        if everything or finding.is_anomaly:
-            tested = finding.finding.tested
-            _print_split(
-                console, tested.label, finding.finding.tested_value.value, finding.shares, limit
-            )
+    for split in diagnosis.findings:
+        if everything or split.is_anomaly:
+            label, whole = split.finding.tested.label, split.finding.tested_value.value
+            _print_split(console, label, whole, split.shares, limit)
     terminal.print_below(console, Text(_NOTE, "dim"))
     show_gaps(console, recording, diagnosis.axis)
     console.print(Text(f"Recorded in {recording.named}."))
@@ -110,32 +104,28 @@ def sentences(diagnosis: MemoryDiagnosis) -> list[str]:
     made = f"; the last before the peak are {last.made_by}" if last.made_by else ""
     lines = [f"A step of {_name_peak(last, axis)} needs {_mb(whole)} at its peak: {most}{made}."]
     if diagnosis.per_sample_mb is not None:
-        fixed = diagnosis.fixed_mb
-        beside = (
-            "" if fixed is None else f" beside {_mb(fixed.value)} that {axis.name} does not change"
-        )
+        beside = ""
+        if diagnosis.fixed_mb is not None:
+            fixed = _mb(diagnosis.fixed_mb.value)
+            beside = f" beside {fixed} that {axis.name} does not change"
         lines.append(f"It grows by {_mb(diagnosis.per_sample_mb)} per {axis.one}{beside}.")
     return lines + _fits(diagnosis.largest_batch, axis.name)
 
 
 def _name_peak(peak: Peak, axis: Axis) -> str:
-    return f"unknown {axis.name}" if peak.batch is None else f"{axis.name} {peak.batch}"
+    return f"unknown {axis.name}" if peak.batch is None else axis.name_size(peak.batch)
 
 
 def _fits(largest: LargestBatch | None, name: str) -> list[str]:
     if largest is None:
         return []
-    line = (
-        f"{_mb(largest.limit_mb)} hold {name} {largest.batch} ({largest.low} to {largest.high}): "
-        "predicted"
-    )
+    sizes = f"{name} {largest.batch} ({largest.low} to {largest.high})"
+    line = f"{_mb(largest.limit_mb)} hold {sizes}: predicted"
     if largest.checked is not None:
-        line += (
-            f"; the largest peak, predicted from the smaller ones, is {abs(largest.checked):.1%} "
-            "off"
-        )
+        off = f"{abs(largest.checked):.1%} off"
+        line += f"; the largest peak, predicted from the smaller ones, is {off}"
     if largest.failed:
-        line += f"; {name} {', '.join(map(str, largest.failed))} did run out of memory"
+        line += f"; {name} {list_values(largest.failed)} did run out of memory"
     return [f"{line}."]
 
 
@@ -144,32 +134,27 @@ def _mb(size_mb: float) -> str:
 
 
 def _print_kinds(console: Console, diagnosis: MemoryDiagnosis) -> None:
-    rows = table("MB at the peak", *(str(peak.batch or UNKNOWN) for peak in diagnosis.peaks))
-    for kind in dict.fromkeys(kind for peak in diagnosis.peaks for kind in peak.kinds):
-        rows.add_row(kind, *(number(peak.kinds.get(kind, 0.0)) for peak in diagnosis.peaks))
+    peaks = diagnosis.peaks
+    rows = table("MB at the peak", *(str(peak.batch or UNKNOWN) for peak in peaks))
+    for kind in dict.fromkeys(kind for peak in peaks for kind in peak.kinds):
+        rows.add_row(kind, *(number(peak.kinds.get(kind, 0.0)) for peak in peaks))
     rows.add_section()
-    rows.add_row("step", *(number(peak.memory_mb.value) for peak in diagnosis.peaks))
-    cached = ["" if peak.cached_mb is None else number(peak.cached_mb) for peak in diagnosis.peaks]
+    rows.add_row("step", *(number(peak.memory_mb.value) for peak in peaks))
+    cached = ["" if peak.cached_mb is None else number(peak.cached_mb) for peak in peaks]
     if any(cached):
         rows.add_row("cached beside it", *cached)
     terminal.print_below(console, rows)
-    moments = dict.fromkeys(peak.made_by or "the beginning of the step" for peak in diagnosis.peaks)
-    if len(moments) > 1:
-        moved = "; ".join(
-            f"{peak.batch}: {peak.made_by or 'beginning of the step'}" for peak in diagnosis.peaks
-        )
-        console.print(
-            Text(
-                f"The peak is where these are allocated, by {diagnosis.axis.name}: {moved}.", "dim"
-            )
-        )
-    unused = max(peak.unused_mb for peak in diagnosis.peaks)
+    notes = []
+    if len({peak.made_by or "the beginning of the step" for peak in peaks}) > 1:
+        places = [f"{peak.batch}: {peak.made_by or 'beginning of the step'}" for peak in peaks]
+        moved = f"by {diagnosis.axis.name}: {'; '.join(places)}"
+        notes.append(f"The peak is where these are allocated, {moved}.")
+    unused = max(peak.unused_mb for peak in peaks)
     if unused:
-        more = (
-            f"Up to {_mb(unused)} more are of tensors that the step does not use; they are in no "
-            "number."
-        )
-        console.print(Text(more, "dim"))
+        more = f"Up to {_mb(unused)} more are of tensors that the step does not use"
+        notes.append(f"{more}; they are in no number.")
+    for note in dim(notes):
+        console.print(note)
 
 
 def _print_split(

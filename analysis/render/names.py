@@ -68,10 +68,9 @@ def _is_signature(name: str) -> bool:
 
 
 def fit(name: str, width: int) -> str:
-    """A name in at most `width` cells of a terminal, with `…` for what is left out.
-
-    Template arguments go first, the innermost before the others, then namespaces, the class and the
-    inner path of a layer, and at last words in the middle.
+    """A name in at most `width` cells of a terminal, with `…` for the words left out. Template
+    arguments go first, the innermost before the others, then namespaces, the class and the inner
+    path of a layer, and at last words in the middle.
     """
     if len(name) <= _LONGEST and cell_len(name) <= width:
         return name

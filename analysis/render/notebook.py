@@ -34,7 +34,7 @@ _CELL = "padding:.15em .7em;text-align:"
 
 def notebook_html(shown: Shown) -> str:
     """The page of a terminal, the answers, the curve, and every anomaly with its experiments."""
-    return "".join(html for draw in _BLOCKS if (html := draw(shown)) is not None)
+    return "".join(draw(shown) or "" for draw in _BLOCKS)
 
 
 def _page(shown: Shown) -> str:
@@ -47,14 +47,15 @@ def _answers(shown: Shown) -> str | None:
 
 
 def _remedies(shown: Shown) -> str | None:
-    """What to do, what it saves and how, and what was tried beside it."""
+    """The remedies, their savings and settings, and the other changes that ran."""
     if not shown.diagnosis.remedies.tried:
         return None
     remedies = remedy_table(shown.diagnosis.remedies, shown.axis)
     head, rows = remedy_cells(remedies, shown.axis)
-    return (_table(head, rows) if rows else "") + (
-        _paragraph(remedies.sentence) if remedies.sentence else ""
-    )
+    html = _table(head, rows) if rows else ""
+    if remedies.sentence:
+        html += _paragraph(remedies.sentence)
+    return html
 
 
 def _curve(shown: Shown) -> str:
@@ -86,7 +87,7 @@ def notebook_text(shown: Shown) -> str:
 
 
 def explanation_text(explanation: Explanation) -> str:
-    """What was found and what to do, in one to three sentences."""
+    """The finding and the remedy, in one to three sentences."""
     if explanation.evidence is None:
         return verdict_sentence(explanation)
     return answer_words.sentence(explanation)
@@ -94,62 +95,54 @@ def explanation_text(explanation: Explanation) -> str:
 
 def _answer(answer: Explanation) -> str:
     said, how = html_text(answer_words.sentence(answer)), remedy_text(answer.remedy)
-    return f"<li>{said}{f'<br><small>{html_text(how)}</small>' if how else ''}</li>"
+    if how:
+        said += f"<br><small>{html_text(how)}</small>"
+    return f"<li>{said}</li>"
 
 
 def _evidence(evidence: TermEvidence, unit: str, axis: Axis) -> str:
-    """The experiments on one term: what it does alone, and a row per change."""
+    """The experiments on one term: its behaviour alone, and a row per change."""
     sentence = _paragraph(reproduction_sentence(evidence, unit))
     if evidence.shape is not None:
         sentence += _paragraph(shape_sentence(evidence.shape))
-    rows = [
-        [factor_text(factor), *factor_cells(factor), factor.verdict, factor.reason or ""]
-        for factor in evidence.factors
-    ]
+    rows = []
+    for factor in evidence.factors:
+        cells = factor_cells(factor)
+        rows.append([factor_text(factor), *cells, factor.verdict, factor.reason or ""])
     if not rows:
         return sentence
-    head = [
-        "with this change",
-        "removes",
-        time_heading(evidence.factors[0], axis),
-        "verdict",
-        "reason",
-    ]
-    return sentence + _table(head, rows)
+    time = time_heading(evidence.factors[0], axis)
+    return sentence + _table(["with this change", "removes", time, "verdict", "reason"], rows)
 
 
 def explanation_html(explanation: Explanation) -> str:
     """The terms of one functional, with bars, and its causes."""
     value, unit = explanation.value, explanation.functional.unit
     title = f"{explanation.functional.label}: {signed(value.value)} {unit} ({interval(value)})"
-    shares = sorted(explanation.shares, key=lambda p: -abs(p.value.value))
-    listed, rest = shares[:_MOST_ROWS], shares[_MOST_ROWS:]
-    largest = max((abs(p.value.value) for p in shares), default=0.0)
-    terms = [
-        (term.label + " *" * term.real, term.value.value, shorten(term.kernel_after or ""))
-        for term in listed
-    ]
-    terms += [(smaller_terms(len(rest)), total_ms(rest), "")] if rest else []
-    rows = [
-        [label, signed(amount), share(amount, value.value), _bar(amount, largest), kernel]
-        for label, amount, kernel in terms
-    ]
-    causes = [
-        [
-            cause.cause,
-            signed(cause.amount),
-            share(cause.amount, value.value),
-            _bar(cause.amount, largest),
-            verdict_of(cause),
-        ]
-        for cause in explanation.causes
-    ]
+    sentence = html_text(verdict_sentence(explanation))
+    shares = sorted(explanation.shares, key=lambda term: -abs(term.value.value))
+    largest = abs(shares[0].value.value) if shares else 0.0
+
+    def row(label: str, amount: float, last: str) -> list[str]:
+        part = share(amount, value.value)
+        return [label, signed(amount), part, _bar(amount, largest), last]
+
+    terms = []
+    for term in shares[:_MOST_ROWS]:
+        label = f"{term.label} *" if term.real else term.label
+        terms.append(row(label, term.value.value, shorten(term.kernel_after or "")))
+    if rest := shares[_MOST_ROWS:]:
+        terms.append(row(smaller_terms(len(rest)), total_ms(rest), ""))
+    causes = [row(cause.cause, cause.amount, verdict_of(cause)) for cause in explanation.causes]
+    note = (
+        "* significant. Terms add up to the anomaly, and so do causes. What is not significant is "
+        "no cause."
+    )
     return (
-        f"<p><b>{html_text(title)}</b><br>{html_text(verdict_sentence(explanation))}</p>"
-        + _table(["term", unit, "share", "", "kernel"], rows)
+        f"<p><b>{html_text(title)}</b><br>{sentence}</p>"
+        + _table(["term", unit, "share", "", "kernel"], terms)
         + _table(["cause", unit, "share", "", "verdict"], causes)
-        + "<p><small>* significant. Terms add up to the anomaly, and so do causes. "
-        + "What is not significant is no cause.</small></p>"
+        + f"<p><small>{note}</small></p>"
     )
 
 
@@ -170,14 +163,19 @@ def _bar(amount: float, largest: float) -> _Bar:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    def cell(tag: str, text: str, index: int) -> str:
-        content = text if isinstance(text, _Bar) else html_text(text)
-        side = "left" if index == 0 or (index > 2 and not text[:1].isdigit()) else "right"
-        return f'<{tag} style="{_CELL}{side}">{content}</{tag}>'
+    lines = _line("th", head) + "".join(_line("td", row) for row in rows)
+    return f"<table>{lines}</table>"
 
-    lines = ["".join(cell("th", text, index) for index, text in enumerate(head))]
-    lines += ["".join(cell("td", text, index) for index, text in enumerate(row)) for row in rows]
-    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+def _line(tag: str, cells: Sequence[str]) -> str:
+    """A row of a table: names and numbers of further columns at the left, others at the right."""
+    html = ""
+    for index, text in enumerate(cells):
+        content = text if isinstance(text, _Bar) else html_text(text)
+        is_name = index == 0 or (index > 2 and not text[:1].isdigit())
+        side = "left" if is_name else "right"
+        html += f'<{tag} style="{_CELL}{side}">{content}</{tag}>'
+    return f"<tr>{html}</tr>"
 
 
 Diagnosis.draw_by(

@@ -1,5 +1,5 @@
-"""Sentences on the steps behind a diagnosis: which were chosen, what disturbed them, and what is
-not known of them.
+"""Sentences on the steps behind a diagnosis: their choice, their disturbances, and gaps in the
+knowledge of them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NO_LAYERS = (
 
 
 def list_notes(diagnosis: Diagnosis) -> list[str]:
-    """What a reader should know of the steps of a diagnosis."""
+    """Notes on the steps of a diagnosis."""
     notes = list_caveats(diagnosis)
     if diagnosis.recording is not None:
         meta = diagnosis.recording.meta
@@ -149,7 +149,7 @@ def _same_shapes(meta: Mapping[str, Any]) -> str:
 
 
 def _describe_own_step(recorded: Recorded, meta: Mapping[str, Any]) -> Iterator[str]:
-    """What is not known of a user's own step, and how to name its layers."""
+    """The unknown side of a user's own step, and how to name its layers."""
     times, frameworks = recorded.kernel_times, _frameworks(meta)
     if meta.get("mode") != "own":
         return
@@ -189,7 +189,7 @@ def _describe_switches(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _describe_probes(diagnosis: Diagnosis, meta: Mapping[str, Any]) -> list[str]:
-    """What a sweep probed between its sizes, and what further rounds say of it."""
+    """The probes of a sweep between its sizes, and what further rounds say of it."""
     curve, findings = diagnosis.curve, diagnosis.findings
     places = Jumps(find_jumps(curve, findings), find_falls(curve), list_open_jumps(curve, findings))
     times_ms = {point.condition: point.time_ms.value for point in curve.points}

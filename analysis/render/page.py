@@ -1,5 +1,5 @@
 """The answer on one page of a terminal: who and where, the verdict, the curve as bars, where the
-time goes, what was found, and what to do next.
+time goes, the findings, and what to do next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from rich.text import Text
 
 from ...base.counted import counted
 from ...base.escaping import escape_controls
-from ...base.numbers import number
+from ...base.numbers import number, percent
+from ...profiling.recording.axis import BATCH
 from ...profiling.recording.disturbed import count_visits
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.schema import INPUT
@@ -25,6 +26,7 @@ from ..decompose.findings import UNDECIDED
 from ..decompose.functionals import Condition
 from ..decompose.input_time import WAITING_FOR_INPUT
 from ..decompose.slow_steps import leading
+from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, Key, Terms, work_label
 from ..diagnosis.remedies import Throughput, throughput_of
 from ..diagnosis.result import Diagnosis
@@ -32,6 +34,7 @@ from ..diagnosis.suggested import Advice
 from . import answers
 from .answer_words import advice
 from .cells import (
+    Column,
     at_left,
     at_right,
     bar,
@@ -46,10 +49,10 @@ from .cells import (
 )
 from .deviations import cost_line, is_known, off_by
 from .facts import facts_of
-from .found import CONFIRMED, NOISY, NOT_PROVEN, Found, find_all, percent
+from .found import CONFIRMED, NOISY, NOT_PROVEN, Found, find_all, say_share
 from .notes import list_notes
 from .terminal import PROSE_WIDTH
-from .words import UNITS
+from .words import UNITS, begin_sentence, dim, join_texts, list_values
 
 LINES = 23  # of a terminal of 24, whose last one is the prompt
 _LEAST_WIDTH, _MOST_WIDTH = 60, 120
@@ -77,10 +80,10 @@ class Page:
 
     diagnosis: Diagnosis
     advice: Advice | None = None  # what the profiled steps suggest
-    found: tuple[Found, ...] = field(init=False)
+    entries: tuple[Found, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "found", find_all(self.diagnosis, self.advice))
+        object.__setattr__(self, "entries", find_all(self.diagnosis, self.advice))
 
     @property
     def recording(self) -> Recording | None:
@@ -92,44 +95,38 @@ class Page:
         width = limit_width(width)
         head = [*self._head(width), *self._care(width)]
         time, doing, following = self._time(width), self._do(width), self._next(width)
-        most_found = min(len(self.found), _MOST_FOUND)
         sizes = len(self.diagnosis.curve.points)
         rest = len(head) + len(time) + len(doing) + len(following)
         extra = bool(cost_line(self.diagnosis.curve)) + 1  # below and above the curve
-        found_lines = most_found + 1 if self.found else 1
+        entry_lines = min(len(self.entries), _MOST_FOUND) + 1
 
         def over() -> int:
-            return rest + extra + sizes + found_lines - height
+            return rest + extra + sizes + entry_lines - height
 
         if over() > 0:
             rest -= len(time[:-1])
             time = time[-1:]  # of the largest size alone
         while over() > 0 and sizes > _LEAST_SIZES:
-            if found_lines > _LEAST_FOUND + 1 and sizes <= 9:
-                found_lines -= 1
+            if entry_lines > _LEAST_FOUND + 1 and sizes <= 9:
+                entry_lines -= 1
             else:
                 sizes -= 1
-        found_lines -= min(max(over(), 0), max(found_lines - _LEAST_FOUND - 1, 0))
-        found = self._list_found(width, found_lines - 1) + doing
-        blocks = [head, self._curve(width, sizes, found_lines - 1), time, found, following]
-        blocks = [block for block in blocks if block]
-        gaps = max(height - sum(map(len, blocks)), 0)
-        found += self._notes(width, gaps - len(blocks) + 1)
-        gaps = max(height - sum(map(len, blocks)), 0)
-        made: list[Text] = []
-        for index, block in enumerate(blocks):
-            # the first blank lines go after the head and before what to do next
-            rank = {1: 0, len(blocks) - 1: 1, 2: 2, 3: 3}.get(index, 4)
-            made += [Text()] if index and rank < gaps else []
-            made += block
-        return made
+        spare = max(entry_lines - _LEAST_FOUND - 1, 0)
+        entry_lines -= min(max(over(), 0), spare)
+        listed = entry_lines - 1
+        entries = self._list_entries(width, listed) + doing
+        curve = self._curve(width, sizes, listed)
+        blocks = [block for block in (head, curve, time, entries, following) if block]
+        gaps = _count_gaps(blocks, height)
+        entries += self._notes(width, gaps - len(blocks) + 1)
+        return _set_apart(blocks, _count_gaps(blocks, height))
 
     def text(self, width: int) -> str:
         """The lines as one text, without styles."""
         return escape_controls("\n".join(line.plain.rstrip() for line in self.lines(width)))
 
     def facts(self, width: int) -> str:
-        """What was recorded and where, in as many words as there is room for."""
+        """The recording and its machine, in as many words as there is room for."""
         return "" if self.recording is None else facts_of(self.recording, width)
 
     def verdict(self) -> str:
@@ -154,30 +151,29 @@ class Page:
         reasoned = f"{take}: {self._why_to_take()}" if take else ""
         for verdict, size in ((long, reasoned), (long, take), (short, reasoned), (short, take)):
             if cell_len(verdict) + bool(size) + cell_len(size) <= width:
-                return [both_sides(Text(verdict, "bold"), Text(size, "bold"), width)]
+                return [_set_verdict(verdict, size, width)]
         first, *more = wrap_words(short, min(width, PROSE_WIDTH))
         rest = " ".join(more)
-        size = reasoned if cell_len(rest) + 1 + cell_len(reasoned) <= width else take
-        return [Text(first, "bold"), both_sides(Text(rest, "bold"), Text(size, "bold"), width)]
+        has_room = cell_len(rest) + 1 + cell_len(reasoned) <= width
+        return [Text(first, "bold"), _set_verdict(rest, reasoned if has_room else take, width)]
 
     def how_quiet(self) -> Text:
         """How long it was measured, and how much of that was disturbed."""
         if self.recording is None:
             return Text()
-        meta = self.recording.meta
         if self._is_modelled():
             return Text("MODELLED, not measured", "yellow")
-        seconds = meta.get("elapsed_s")
-        took = [f"{seconds:.0f} s"] if seconds else []
+        seconds = self.recording.meta.get("elapsed_s")
+        took = f"{seconds:.0f} s" if seconds else ""
         disturbed = self.diagnosis.disturbances
-        if disturbed is not None:
-            share = f"{disturbed.disturbed} of {counted(disturbed.visits, 'measurement')}"
-            if disturbed.prevail:
-                return Text(", ".join([*took, f"DISTURBED: {share}"]), "yellow")
-            return Text(", ".join([*took, f"{share} disturbed"]))
-        visits = count_visits(self.diagnosis.recorded.steps)
-        quiet = [counted(visits, "quiet measurement")] if visits else []
-        return Text(", ".join([*took, *quiet]))
+        if disturbed is None:
+            visits = count_visits(self.diagnosis.recorded.steps)
+            quiet = counted(visits, "quiet measurement") if visits else ""
+            return Text(join_texts([took, quiet]))
+        share = f"{disturbed.disturbed} of {counted(disturbed.visits, 'measurement')}"
+        if disturbed.prevail:
+            return Text(join_texts([took, f"DISTURBED: {share}"]), "yellow")
+        return Text(join_texts([took, f"{share} disturbed"]))
 
     def _verdict(self) -> list[str]:
         """The verdict in plain words, without the slow sizes: slow steps, and what saves."""
@@ -186,14 +182,14 @@ class Page:
         if (slow := leading(diagnosis.slow_steps)) is not None:
             ratio = number(slow.slow_ms / slow.usual_ms, 2)
             at = "" if slow.batch is None else f" at {slow.batch}"
-            said.append(
-                f"{slow.often[0].upper()}{slow.often[1:]}{at} {slow.verb} {ratio} times as long: "
-                f"{percent(slow.share)} of the time."
-            )
-        best = [found for found in self.found if found.saving and found.sure == CONFIRMED]
+            often, share = begin_sentence(slow.often), say_share(slow.share)
+            said.append(f"{often}{at} {slow.verb} {ratio} times as long: {share} of the time.")
+        best = [entry for entry in self.entries if entry.saving and entry.sure == CONFIRMED]
         if best:
             at, share = best[0].worth[0]
-            said.append(f"{_capital(best[0].what)}: {share} saved at {at}.")
+            said.append(f"{begin_sentence(best[0].what)}: {share} saved at {at}.")
+        elif diagnosis.remedies.beside_work:
+            said.append("No change is proven to save time on a quiet machine.")
         elif diagnosis.remedies.tried:
             said.append("No change is proven to save time.")
         return said
@@ -201,22 +197,25 @@ class Page:
     def _slow_sizes(self, most: int = _NAMED) -> str:
         """How many sizes are slow beside others, and which, if they are few."""
         diagnosis, axis = self.diagnosis, self.diagnosis.axis
-        slow = {found.at for found in self.found if found.is_slow_size and found.at is not None}
         if diagnosis.difference is not None or UNKNOWN in diagnosis.curve.conditions:
             return "Nothing is tested: each size was measured once."
         if not diagnosis.findings:
             return f"One {axis.value}: there is no curve to compare it with."
-        if not slow and not diagnosis.anomalies:
+        slow = [entry for entry in self.entries if entry.is_slow_size]
+        sizes = sorted({entry.at for entry in slow if entry.at is not None})
+        if not sizes:
+            sizes = sorted({finding.tested.at for finding in diagnosis.anomalies})
+        if not sizes:
             undecided = all(finding.verdict in UNDECIDED for finding in diagnosis.findings)
             return f"No {axis.value} is {'shown to be ' if undecided else ''}slow."
-        sizes = sorted(slow) or sorted({finding.tested.at for finding in diagnosis.anomalies})
-        first = next((found for found in self.found if found.is_slow_size and found.where), None)
+        placed = next((entry for entry in slow if entry.where), None)
         if len(sizes) == 1:
-            where = f": {_place_and_cause(first)}" if first is not None else ""
-            return f"{_capital(axis.name)} {sizes[0]} is slow{where}."
-        named = f": {', '.join(map(str, sizes))}" if len(sizes) <= most else ""
-        where = f" At {first.at}: {_place_and_cause(first)}." if first is not None else ""
-        return f"{len(sizes)} slow {'sizes' if axis.name == 'batch' else 'values'}{named}.{where}"
+            where = f": {_place_and_cause(placed)}" if placed else ""
+            return f"{begin_sentence(axis.name)} {sizes[0]} is slow{where}."
+        named = f": {list_values(sizes)}" if len(sizes) <= most else ""
+        where = f" At {placed.at}: {_place_and_cause(placed)}." if placed else ""
+        noun = "sizes" if axis.name == BATCH else "values"
+        return f"{len(sizes)} slow {noun}{named}.{where}"
 
     def size_to_take(self) -> str:
         """The batch size to take, e.g. `Take batch 32 or more`; empty where rates are unknown."""
@@ -232,7 +231,7 @@ class Page:
         if throughput is None or throughput.batch == throughput.best:
             return most
         share = throughput.per_s / throughput.best_per_s
-        return f"nearly the {most}" if share >= _NEARLY else f"{percent(share)} of the {most}"
+        return f"nearly the {most}" if share >= _NEARLY else f"{say_share(share)} of the {most}"
 
     def _throughput(self) -> Throughput | None:
         has_samples = self.diagnosis.axis.name == "batch" and self._has_rates()
@@ -269,54 +268,59 @@ class Page:
 
     def _curve(self, width: int, most: int, listed: int) -> list[Text]:
         """The sizes as bars; a size of the first `listed` findings has the numbers of these."""
-        curve, axis, rated = self.diagnosis.curve, self.diagnosis.axis, self._has_rates()
+        curve, axis = self.diagnosis.curve, self.diagnosis.axis
         marks = self._marks(listed)
         points = _choose_points(curve, most, marks)
-        rates = {point.condition: _rate(point) for point in points} if rated else {}
-        values = rates or {point.condition: point.time_ms.value for point in points}
-        largest = max(values.values())
-        sizes = [str(point.condition) for point in points]
-        first = max(map(len, [axis.name, *sizes]))
-        times = [_time(point) for point in points]
-        unit = f"ms {UNITS[curve.unit]}" if curve.unit == STEP else "ms"
-        second = max(map(cell_len, [f"{unit} ± 95 %", *times]))
-        rate_name = f"{axis.unit}/s" if rated else ""
-        third = max(map(cell_len, [rate_name, *(number(rate, 3) for rate in rates.values())]))
+        unit = f"ms {UNITS[STEP]}" if curve.unit == STEP else "ms"
+        sizes = Column(axis.name, [str(point.condition) for point in points])
+        times = Column(f"{unit} ± 95 %", [_time(point) for point in points])
+        values = [point.time_ms.value for point in points]
+        rates = Column("", [""] * len(points))
+        if self._has_rates():
+            values = [_rate(point) for point in points]
+            rates = Column(f"{axis.unit}/s", [number(rate, 3) for rate in values])
+        left = (sizes, times, rates)
         offs = [self._off(point, marks) for point in points]
-        fourth = max(cell_len(off.plain) for off in (Text(_OFF_HEAD), *offs))
-        room = min(width - first - second - third - fourth - 8, _MOST_BAR)
+        last = Column(_OFF_HEAD, [off.plain for off in offs]).width
+        taken = sum(column.width for column in left) + last
+        room = min(width - taken - 8, _MOST_BAR)
         hidden = len(curve.points) - len(points)
-        head = f"{axis.name:>{first}}  {at_right(f'{unit} ± 95 %', second)}  {rate_name:>{third}}"
-        note = f"  {hidden} more sizes: --all" if hidden else ""
-        head += f"  {at_left(note.strip(), room)}  {at_right(_OFF_HEAD, fourth)}"
+        note = f"{hidden} more sizes: --all" if hidden else ""
+        heads = [at_right(column.heading, column.width) for column in left]
+        head = "  ".join([*heads, at_left(note, room), at_right(_OFF_HEAD, last)])
         lines = [Text(head.rstrip(), "dim")]
-        for point, size, time, off in zip(points, sizes, times, offs, strict=True):
-            rate = number(rates[point.condition], 3) if rates else ""
-            drawn = bar(values[point.condition] / largest, room)
-            line = Text(f"{size:>{first}}  {at_right(time, second)}  {rate:>{third}}  ")
-            line.append(at_left(drawn, room)).append("  ").append(off)
+        for index, off in enumerate(offs):
+            cells = [at_right(column.cells[index], column.width) for column in left]
+            drawn = at_left(bar(values[index] / max(values), room), room)
+            line = Text("  ".join([*cells, drawn, ""])).append(off)
             line.rstrip()
             lines.append(line)
-        return [*lines, *self._line(width)]
+        return lines + self._line(width)
 
     def _off(self, point: Point, marks: dict[object, list[int]]) -> Text:
-        """How far a size is off its neighbours, with the numbers of what was found there."""
-        curve, mark = self.diagnosis.curve, marks.get(point.condition, ())
+        """How far a size is off its neighbours, with the numbers of the findings there."""
+        mark = marks.get(point.condition)
         numbers = f" [{','.join(map(str, mark))}]" if mark else ""
-        last = curve.conditions[-1]
-        is_slow = any(found.is_slow_size and found.at == last for found in self.found)
-        told = is_slow or point.condition != last
-        apart = (last,) if is_slow else ()
-        off = off_by(curve, point.condition, apart) if told else None
+        off = self._off_neighbours(point)
         if off is None:
             return Text(self._beyond(point) or " " * _OFF).append(numbers, "bold")
         half = (off.high - off.low) / 2
         has_interval = math.isfinite(half)
         digits = _decimals(half if has_interval else abs(off.value))
-        error = f" ± {_show_half(half, digits, f'{half:.{digits}f}')}" if has_interval else ""
+        text = f"{off.value:+.{digits}f}"
+        if has_interval:
+            text += f" ± {_show_half(half, digits, f'{half:.{digits}f}')}"
         is_sure = has_interval and not off.low <= 0 <= off.high
-        text = f"{off.value:+.{digits}f}{error}"
         return Text(at_right(text, _OFF), "" if is_sure else "dim").append(numbers, "bold")
+
+    def _off_neighbours(self, point: Point) -> Estimate | None:
+        """How far a size is off its neighbours; of the last one, only where it is slow."""
+        curve = self.diagnosis.curve
+        last = curve.conditions[-1]
+        is_slow = any(entry.is_slow_size and entry.at == last for entry in self.entries)
+        if not is_slow and point.condition == last:
+            return None
+        return off_by(curve, point.condition, (last,) if is_slow else ())
 
     def _beyond(self, point: Point) -> str:
         """What lies beyond the largest size."""
@@ -329,9 +333,9 @@ class Page:
 
     def _marks(self, listed: int) -> dict[object, list[int]]:
         marks: dict[object, list[int]] = {}
-        for index, found in enumerate(self.found, 1):
-            if found.at is not None and index <= listed:
-                marks.setdefault(found.at, []).append(index)
+        for index, entry in enumerate(self.entries, 1):
+            if entry.at is not None and index <= listed:
+                marks.setdefault(entry.at, []).append(index)
         return marks
 
     def _line(self, width: int) -> list[Text]:
@@ -340,18 +344,17 @@ class Page:
         if line is None:
             return []
         axis = self.diagnosis.axis.name
-        small, large = curve.conditions[0], curve.conditions[-1]
         if line.off > _MISSED:
-            return [
-                Text(f"No straight line fits these times: it misses one by {percent(line.off)}.")
-            ]
-        off = f" ± {100 * line.off:.0f} %" if line.off > 0.05 else ""
-        fixed = [f"{100 * line.fixed_share(size):.0f} %" for size in (small, large)]
+            missed = say_share(line.off)
+            return [Text(f"No straight line fits these times: it misses one by {missed}.")]
+        small, large = curve.conditions[0], curve.conditions[-1]
+        at_small, at_large = percent(line.fixed_share(small)), percent(line.fixed_share(large))
+        off = f" ± {percent(line.off)}" if line.off > 0.05 else ""
         cost = f"{number(line.fixed_ms, 3)} + {number(line.each_ms, 3)} ms x {axis}{off}: "
-        said = f"A step costs about {cost}at {axis} {small} {fixed[0]} is fixed, "
-        said += f"at {large} {fixed[1]}."
+        said = f"A step costs about {cost}at {axis} {small} {at_small} is fixed, "
+        said += f"at {large} {at_large}."
         if cell_len(said) > width:
-            said = f"A step costs {cost}{fixed[0]} fixed at {small}, {fixed[1]} at {large}."
+            said = f"A step costs {cost}{at_small} fixed at {small}, {at_large} at {large}."
         return [Text(cut(said, width))]
 
     def _time(self, width: int) -> list[Text]:
@@ -359,15 +362,17 @@ class Page:
         terms = self.diagnosis.terms
         if terms is None or not len(terms.values_ms):
             return []
-        slow = next((found.at for found in self.found if found.is_slow_size), None)
-        sizes = [size for size in terms.conditions[:-1] if size == slow] + [terms.conditions[-1]]
-        lines = [self._time_at(size, terms, width) for size in sizes]
+        slow = next((entry.at for entry in self.entries if entry.is_slow_size), None)
+        lines = []
+        for size in terms.conditions:
+            if size in (slow, terms.conditions[-1]):
+                lines.append(self._time_at(size, terms, width))
         return [line for line in lines if line is not None]
 
     def _do(self, width: int) -> list[Text]:
-        """What removes the first cause that has a measured remedy, and what it gains."""
-        for index, found in enumerate(self.found[:_LEAST_FOUND], 1):
-            for answer in found.answers[:1]:
+        """The first measured remedy, and its gain."""
+        for index, entry in enumerate(self.entries[:_LEAST_FOUND], 1):
+            for answer in entry.answers[:1]:
                 if answer.remedy is not None:
                     title, said = f"DO {index}  ", advice(answer)
                     return [set_title(title, cut(said.rstrip("."), width - len(title)))]
@@ -383,25 +388,57 @@ class Page:
         whole = sum(groups.values())
         if whole <= 0:
             return None
-        largest = sorted(groups, key=groups.__getitem__, reverse=True)[:_GROUPS]
-        shares = [
-            f"{name} {100 * groups[name] / whole:.0f} %"
-            for name in largest
-            if groups[name] >= _LEAST_SHARE * whole
-        ]
-        return list_after(f"TIME at {size:<{len(str(terms.conditions[-1]))}}  ", shares, width)
+        shares = []
+        for name in sorted(groups, key=groups.__getitem__, reverse=True)[:_GROUPS]:
+            if groups[name] >= _LEAST_SHARE * whole:
+                shares.append(f"{name} {100 * groups[name] / whole:.0f} %")
+        longest = len(str(terms.conditions[-1]))
+        return list_after(f"TIME at {size:<{longest}}  ", shares, width)
+
+    def _list_entries(self, width: int, most: int) -> list[Text]:
+        """A line for each finding: what, its worth in the step at its size and at the largest, and
+        how sure it is.
+        """
+        if not self.entries:
+            return [set_title("FOUND  ", self._say_nothing(width - 7))]
+        listed = self.entries[:most]
+        largest = self.diagnosis.curve.conditions[-1]
+        here, there = [], []
+        for entry in listed:
+            worth = dict(entry.worth)
+            there.append(worth.pop(largest, ""))
+            own = [f"{share} at {size}" for size, share in worth.items()]
+            here.append(own[0] if own else "")
+        own_share = Column("of a step", here)
+        last_share = Column(f"at {largest}" if any(there) else "", there)
+        sure = Column("how sure", [entry.sure for entry in listed])
+        right = (own_share, last_share, sure)
+        widths = [column.width for column in right]
+        room = width - 3 - sum(widths) - 6
+        rest = len(self.entries) - len(listed)
+        title = f"FOUND, and {rest} more: --all" if rest else "FOUND"
+        heads = columns((column.heading for column in right), widths)
+        head = Text.assemble((at_left(title, room + 3), "bold"), heads)
+        head.rstrip()
+        lines = [head]
+        for index, entry in enumerate(listed):
+            line = Text().append(f"{index + 1}", "bold").append("  ")
+            line.append(at_left(fitting(entry.what, room), room))
+            line.append(columns((here[index], there[index]), widths[:2]))
+            lines.append(line.append(f"  {entry.sure}", _STYLES.get(entry.sure, "")))
+        return lines
 
     def _list_found(self, width: int, most: int) -> list[Text]:
         """A line for each finding: what, its worth in the step at its size and at the largest, and
         how sure it is.
         """
-        if not self.found:
+        if not self.entries:
             return [set_title("FOUND  ", self._say_nothing(width - 7))]
-        listed = self.found[:most]
+        listed = self.entries[:most]
         largest = self.diagnosis.curve.conditions[-1]
-        here, there, sure = [], [], [found.sure for found in listed]
-        for found in listed:
-            worth = dict(found.worth)
+        here, there, sure = [], [], [entry.sure for entry in listed]
+        for entry in listed:
+            worth = dict(entry.worth)
             own = [f"{share} at {size}" for size, share in worth.items() if size != largest]
             here.append(own[0] if own else "")
             there.append(worth.get(largest, ""))
@@ -411,42 +448,39 @@ class Page:
             for head, cells in zip(heads, (here, there, sure), strict=True)
         ]
         room = width - 3 - sum(widths) - 6
-        rest = len(self.found) - len(listed)
+        rest = len(self.entries) - len(listed)
         title = "FOUND" + (f", and {rest} more: --all" if rest else "")
         head = Text.assemble((at_left(title, room + 3), "bold"), columns(heads, widths))
         head.rstrip()
         lines = [head]
-        for index, (found, *cells) in enumerate(zip(listed, here, there, sure, strict=True), 1):
+        for index, (entry, *cells) in enumerate(zip(listed, here, there, sure, strict=True), 1):
             line = Text().append(f"{index}", "bold").append("  ")
-            line.append(at_left(fitting(found.what, room), room))
+            line.append(at_left(fitting(entry.what, room), room))
             line.append(columns(cells[:2], widths[:2]))
-            lines.append(line.append(f"  {found.sure}", _STYLES.get(found.sure, "")))
+            lines.append(line.append(f"  {entry.sure}", _STYLES.get(entry.sure, "")))
         return lines
 
     def _notes(self, width: int, room: int) -> list[Text]:
-        """What a model says beside its curve, as far as the page has room for it."""
+        """Notes of a model beside its curve, as far as the page has room for it."""
         lines: list[Text] = []
         for note in list_notes(self.diagnosis) if self._is_modelled() else ():
             shown = wrap_words(note, min(width, PROSE_WIDTH))
             if len(lines) + len(shown) <= room:
-                lines += [Text(line, "dim") for line in shown]
+                lines += dim(shown)
         return lines
 
     def _say_nothing(self, width: int) -> str:
-        noisy = [
-            (finding, max(finding.tested_value.high, -finding.tested_value.low))
-            for finding in self.diagnosis.findings
-            if finding.verdict in UNDECIDED
-        ]
         curve = self.diagnosis.curve
-        shares = [
-            (most / curve.at(finding.tested.last).time_ms.value, finding.tested.last)
-            for finding, most in noisy
-        ]
+        shares = []
+        for finding in self.diagnosis.findings:
+            if finding.verdict in UNDECIDED:
+                value, size = finding.tested_value, finding.tested.last
+                possible_ms = max(value.high, -value.low)
+                shares.append((possible_ms / curve.times_ms[size], size))
         most, size = max(shares, default=(0.0, None))
         if most < 0.1:
             return "nothing that is off a straight line"
-        amount = f"{100 * most:.0f} % of the step" if most < 1 else "the step's time and more"
+        amount = f"{percent(most)} of the step" if most < 1 else "the step's time and more"
         if self._is_modelled():
             return cut(f"nothing beyond the model's error, {amount} at {size}", width)
         return cut(f"nothing; too noisy to tell at {size}, up to {amount}: --time-limit", width)
@@ -455,17 +489,7 @@ class Page:
         """Three commands that exist."""
         if self.recording is None:
             return []
-        path = self.recording.named
-        commands = []
-        if self.found:
-            what = "what to change, and how" if self.found[0].saving else "finding 1 in full"
-            commands.append((f"curvescope explain {path} 1", what))
-        how = answers.how_to_test(self.recording, self.diagnosis)
-        if how is not None and how[1] is not None:
-            commands.append((how[1], "tests what is open"))
-        commands.append((f"curvescope explain {path} --all", "everything that was found"))
-        commands.append((f"curvescope report {path}", "curve, layers and experiments as a page"))
-        commands = commands[:3]
+        commands = self._commands(self.recording)[:3]
         longest = max(cell_len(command) for command, _ in commands)
         lines = []
         for index, (command, what) in enumerate(commands):
@@ -475,18 +499,51 @@ class Page:
             lines.append(line)
         return lines
 
+    def _commands(self, recording: Recording) -> list[tuple[str, str]]:
+        """What to run next, and what that shows."""
+        explain = f"curvescope explain {recording.named}"
+        commands = []
+        if self.entries:
+            what = "what to change, and how" if self.entries[0].saving else "finding 1 in full"
+            commands.append((f"{explain} 1", what))
+        how = answers.how_to_test(recording, self.diagnosis)
+        if how is not None and how[1] is not None:
+            commands.append((how[1], "tests what is open"))
+        commands.append((f"{explain} --all", "everything that was found"))
+        report = f"curvescope report {recording.named}"
+        commands.append((report, "curve, layers and experiments as a page"))
+        return commands
+
 
 _STYLES = {CONFIRMED: "bold green", NOT_PROVEN: "yellow", NOISY: "yellow"}
 
 
-def _place_and_cause(found: Found) -> str:
+def _count_gaps(blocks: Sequence[Sequence[Text]], height: int) -> int:
+    """How many lines of a page its blocks leave."""
+    return max(height - sum(map(len, blocks)), 0)
+
+
+def _set_apart(blocks: Sequence[Sequence[Text]], gaps: int) -> list[Text]:
+    """The lines of blocks, with as many blank lines between them as there is room for."""
+    # the first blank lines go after the head and before what to do next
+    ranks = {1: 0, len(blocks) - 1: 1, 2: 2, 3: 3}
+    lines: list[Text] = []
+    for index, block in enumerate(blocks):
+        if index and ranks.get(index, 4) < gaps:
+            lines.append(Text())
+        lines += block
+    return lines
+
+
+def _set_verdict(verdict: str, size: str, width: int) -> Text:
+    """A line of the verdict, with the size to take at the right."""
+    return both_sides(Text(verdict, "bold"), Text(size, "bold"), width)
+
+
+def _place_and_cause(entry: Found) -> str:
     """Where a size is slow, why, and how sure that is."""
-    why = f", {found.why}" if found.why else ""
-    return f"{found.where}{why} ({found.sure})"
-
-
-def _capital(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}"
+    why = f", {entry.why}" if entry.why else ""
+    return f"{entry.where}{why} ({entry.sure})"
 
 
 def _rate(point: Point) -> float:
@@ -495,11 +552,11 @@ def _rate(point: Point) -> float:
 
 def _time(point: Point) -> str:
     time = point.time_ms
-    if not math.isfinite(time.high):
-        return number(time.value)
-    if not is_known(time.low, time.high):
-        return f"{number(time.value)} unstable"
     value = number(time.value)
+    if not math.isfinite(time.high):
+        return value
+    if not is_known(time.low, time.high):
+        return f"{value} unstable"
     decimals = len(value.partition(".")[2])
     half = (time.high - time.low) / 2
     return f"{value} ± {_show_half(half, decimals, number(half, 2)):<4}"
@@ -512,18 +569,24 @@ def _show_half(half: float, decimals: int, shown: str) -> str:
 
 
 def _decimals(value: float) -> int:
-    return 0 if value >= 10 else 1 if value >= 1 else 2
+    if value >= 10:
+        return 0
+    return 1 if value >= 1 else 2
 
 
 def _group(key: Key, class_of: Callable[[str], str | None]) -> str:
     """The group of a term: the kind of its layer with its phase, or what else it is."""
+    if (key.kind, key.phase) == (IDLE, INPUT):
+        return WAITING_FOR_INPUT
+    if key.kind == IDLE:
+        return "nothing runs"
     if key.kind != KERNELS:
-        waits = (key.kind, key.phase) == (IDLE, INPUT)
-        return WAITING_FOR_INPUT if waits else "nothing runs" if key.kind == IDLE else key.kind
+        return key.kind
     if key.layer is None:
         return work_label(None, key.phase)
     kind = (class_of(key.layer) or key.layer).partition(",")[0]  # without `4 times`
-    return work_label(_NUMBERS.sub("", kind.removesuffix("d")).lower() or kind, key.phase)
+    unnumbered = _NUMBERS.sub("", kind.removesuffix("d")).lower()
+    return work_label(unnumbered or kind, key.phase)
 
 
 def _choose_points(curve: Curve, most: int, marks: dict[object, list[int]]) -> Sequence[Point]:

@@ -16,7 +16,7 @@ from ..ranks.difference import RankDifference
 from ..ranks.stragglers import SLOW, Ranks, Straggler, TermExcess
 from .names import CHANGE
 from .tables import table
-from .words import interval, note_hidden
+from .words import interval, join_texts, note_hidden, show_ms
 
 _ROWS = 8
 _UNREADABLE = 5
@@ -36,49 +36,48 @@ _SENTENCES = {
 
 def render_ranks(ranks: Ranks, *, everything: bool = False) -> RenderableType:
     """All results; without `everything`, the first rows of each table."""
-    nodes = f" on {counted(ranks.nodes, 'node')}" if ranks.nodes else ""
-    waiting = (
-        ""
-        if ranks.waiting_ms is None
-        else f"; mean waiting in collectives {number(ranks.waiting_ms, 3)} ms"
-    )
-    head = (
-        f"{counted(ranks.ranks, 'rank')}{nodes}, {counted(ranks.steps, 'step')}, {ranks.kernels:,} "
-        f"kernels: median step {number(ranks.step_ms)} ms, {number(ranks.own_ms)} ms of it without "
-        f"communication{waiting}."
-    )
-    blocks: list[RenderableType] = [Text(_verdict(ranks), "bold"), Text(), Text(head), Text()]
     limit = None if everything else _ROWS
-    blocks += _stragglers(ranks, limit)
+    blocks: list[RenderableType] = [Text(_verdict(ranks), "bold"), Text(), Text(_head(ranks))]
+    blocks += [Text(), *_stragglers(ranks, limit)]
     blocks += [Text("Balance by layer, mean over steps", "bold"), _imbalances(ranks, limit)]
     if ranks.waits:
-        blocks += [
-            Text(),
-            Text("Waiting in collectives, per step and rank", "bold"),
-            _waits(ranks, limit),
-        ]
+        title = Text("Waiting in collectives, per step and rank", "bold")
+        blocks += [Text(), title, _waits(ranks, limit)]
         waiting = (
             "Waiting: duration of a collective minus its shortest duration on any rank, the last "
             "to arrive."
         )
         blocks.append(Text(waiting, "dim"))
+    lines = []
     for name, count in ranks.unmatched.items():
         if count:
-            blocks.append(Text(f"{counted(count, *_SENTENCES[name])}.", "yellow"))
-    if ranks.unreadable:
-        blocks.append(
-            Text(
-                f"Not included, as unreadable: {counted(len(ranks.unreadable), 'recording')}.",
-                "yellow",
-            )
-        )
-        for path, reason in ranks.unreadable[: None if everything else _UNREADABLE]:
-            blocks.append(Text(f"  {path}: {reason}", "yellow"))
-        if not everything and len(ranks.unreadable) > _UNREADABLE:
-            blocks.append(
-                Text(f"  {len(ranks.unreadable) - _UNREADABLE} more; --all shows them.", "yellow")
-            )
+            lines.append(f"{counted(count, *_SENTENCES[name])}.")
+    blocks += [Text(line, "yellow") for line in (*lines, *_list_unreadable(ranks, everything))]
     return Group(*blocks)
+
+
+def _head(ranks: Ranks) -> str:
+    """The size of the job, and its median step."""
+    nodes = f" on {counted(ranks.nodes, 'node')}" if ranks.nodes else ""
+    job = f"{counted(ranks.ranks, 'rank')}{nodes}, {counted(ranks.steps, 'step')}"
+    step = f"median step {show_ms(ranks.step_ms)}, {show_ms(ranks.own_ms)} of it"
+    waiting = ""
+    if ranks.waiting_ms is not None:
+        waiting = f"; mean waiting in collectives {show_ms(ranks.waiting_ms, 3)}"
+    return f"{job}, {ranks.kernels:,} kernels: {step} without communication{waiting}."
+
+
+def _list_unreadable(ranks: Ranks, everything: bool) -> list[str]:
+    """The recordings that could not be read, and why."""
+    unreadable = ranks.unreadable
+    if not unreadable:
+        return []
+    shown = unreadable[: None if everything else _UNREADABLE]
+    lines = [f"Not included, as unreadable: {counted(len(unreadable), 'recording')}."]
+    lines += [f"  {path}: {reason}" for path, reason in shown]
+    if len(unreadable) > len(shown):
+        lines.append(f"  {len(unreadable) - len(shown)} more; --all shows them.")
+    return lines
 
 
 def _verdict(ranks: Ranks) -> str:
@@ -88,63 +87,53 @@ def _verdict(ranks: Ranks) -> str:
             "No straggler: no rank's own time is longer than the others' significantly and by at "
             "least 2 % of the step."
         )
-    first, more = ranks.stragglers[0], len(ranks.stragglers) - 1
+    first, *others = ranks.stragglers
     when = "" if first.verdict == SLOW else f" in {len(first.slow_steps)} of {first.steps} steps"
-    sentence = (
-        f"Rank {first.rank} delays the others{when}: without communication its step takes "
-        f"{number(first.excess_ms.value, 3)} ms ({first.share:.1%} of the step) longer than theirs"
-    )
-    sentence += f", most of it in {_term(first.terms[0])}." if first.terms else "."
-    return sentence + (f" So {'does' if more == 1 else 'do'} {more} more." if more else "")
+    excess = f"{show_ms(first.excess_ms.value, 3)} ({first.share:.1%} of the step)"
+    where = f", most of it in {_term(first.terms[0])}" if first.terms else ""
+    lead = f"Rank {first.rank} delays the others{when}"
+    sentence = f"{lead}: without communication its step takes {excess} longer than theirs{where}."
+    if not others:
+        return sentence
+    do = "does" if len(others) == 1 else "do"
+    return f"{sentence} So {do} {len(others)} more."
 
 
 def _stragglers(ranks: Ranks, limit: int | None) -> list[RenderableType]:
     """The table of stragglers and an empty line; nothing without stragglers."""
     if not ranks.stragglers:
         return []
-    rows = table(
-        "rank",
-        "node",
-        "excess ms",
-        "of step",
-        "slow steps",
-        "others wait ms",
-        "where",
-        words=("where",),
-    )
+    heads = ("rank", "node", "excess ms", "of step", "slow steps", "others wait ms", "where")
+    rows = table(*heads, words=("where",))
     for straggler in ranks.stragglers[:limit]:
-        most = [
-            term
-            for term in straggler.terms
-            if term.excess_ms >= _LEAST_SHARE * straggler.excess_ms.value
-        ]
+        excess_ms = straggler.excess_ms.value
+        places = []
+        for term in straggler.terms:
+            if term.excess_ms >= _LEAST_SHARE * excess_ms:
+                places.append(f"{_term(term)} {signed(term.excess_ms)}")
+        style = "" if straggler.verdict == SLOW else "yellow"
         rows.add_row(
             str(straggler.rank),
             "?" if straggler.node is None else str(straggler.node),
-            signed(straggler.excess_ms.value),
+            signed(excess_ms),
             f"{straggler.share:+.1%}",
-            Text(_when(straggler), "" if straggler.verdict == SLOW else "yellow"),
+            Text(_when(straggler), style),
             number(straggler.waited_for_ms, 3),
-            ", ".join(f"{_term(term)} {signed(term.excess_ms)}" for term in most[:2]),
+            ", ".join(places[:2]),
         )
-    blocks: list[RenderableType] = [Text(f"Stragglers: {len(ranks.stragglers)}", "bold"), rows]
-    blocks += note_hidden(len(ranks.stragglers) - len(ranks.stragglers[:limit]), "other straggler")
-    blocks.append(
-        Text(
-            "Own time (without communication) over the median of the other ranks, mean over steps.",
-            "dim",
-        )
-    )
-    return [*blocks, Text()]
+    count = len(ranks.stragglers)
+    hidden = note_hidden(count - len(ranks.stragglers[:limit]), "other straggler")
+    note = "Own time (without communication) over the median of the other ranks, mean over steps."
+    return [Text(f"Stragglers: {count}", "bold"), rows, *hidden, Text(note, "dim"), Text()]
 
 
 def _when(straggler: Straggler) -> str:
-    if len(straggler.slow_steps) == straggler.steps:
-        return f"all {straggler.steps}"
-    if not straggler.slow_steps:
-        return f"none of {straggler.steps} alone"
-    first, last = straggler.slow_steps[0], straggler.slow_steps[-1]
-    return f"{len(straggler.slow_steps)} of {straggler.steps}, {first} to {last}"
+    slow, steps = straggler.slow_steps, straggler.steps
+    if len(slow) == steps:
+        return f"all {steps}"
+    if not slow:
+        return f"none of {steps} alone"
+    return f"{len(slow)} of {steps}, {slow[0]} to {slow[-1]}"
 
 
 def _term(term: TermExcess) -> str:
@@ -166,22 +155,13 @@ def _imbalances(ranks: Ranks, limit: int | None) -> RenderableType:
 
 
 def _waits(ranks: Ranks, limit: int | None) -> RenderableType:
-    rows = table(
-        "collective",
-        "channel",
-        "ranks",
-        "calls",
-        "ms",
-        "waiting ms",
-        "for rank: ms",
-        left=("channel",),
-    )
+    heads = ("collective", "channel", "ranks", "calls", "ms", "waiting ms", "for rank: ms")
+    rows = table(*heads, left=("channel",))
     for wait in ranks.waits[:limit]:
         last = ", ".join(f"{rank}: {number(ms, 3)}" for rank, ms in wait.last[:3])
-        times = (number(wait.duration_ms), number(wait.waiting_ms))
-        rows.add_row(
-            wait.operation, wait.channel, str(wait.ranks), number(wait.calls, 3), *times, last
-        )
+        calls, ms, waiting_ms = number(wait.calls, 3), wait.duration_ms, wait.waiting_ms
+        times = (number(ms), number(waiting_ms))
+        rows.add_row(wait.operation, wait.channel, str(wait.ranks), calls, *times, last)
     return rows
 
 
@@ -197,31 +177,25 @@ def render_difference(difference: RankDifference, *, everything: bool = False) -
     """The split of the difference of two ranks or groups."""
     count, other = difference.ranks
     steps, used = difference.steps
-    sides = (
-        f"{difference.name} ({counted(count, 'rank')}) less {difference.against} "
-        f"({counted(other, 'rank')})"
-    )
+    side = f"{difference.name} ({counted(count, 'rank')})"
+    against = f"{difference.against} ({counted(other, 'rank')})"
     own = f"{signed(difference.own.value)} ms without communication ({interval(difference.own)})"
-    head = f"{sides}: {_sign(difference.value.value)} ms a step, {own}"
+    head = f"{side} less {against}: {_sign(difference.value.value)} ms a step, {own}"
     rows = table("term", "ms", "95 % interval", "kernel", left=("kernel",))
     for share in difference.shares[: None if everything else _ROWS]:
         key = share.key
-        label = (
-            key.label
-            if key.kind == KERNELS
-            else " ".join(filter(None, (key.layer, key.phase, key.kind)))
-        )
-        names = dict.fromkeys(n for n in (share.kernel_before, share.kernel_after) if n)
+        label = key.label
+        if key.kind != KERNELS:
+            label = join_texts((key.layer, key.phase, key.kind), " ")
+        both = dict.fromkeys((share.kernel_before, share.kernel_after))
         marked = Text(f"{label} *", "bold") if share.real else Text(label, "dim")
-        rows.add_row(marked, _sign(share.value.value), _interval(share.value), CHANGE.join(names))
+        names = join_texts(both, CHANGE)
+        rows.add_row(marked, _sign(share.value.value), _interval(share.value), names)
     rest = difference.shares[_ROWS:]
     if rest and not everything:
         rows.add_row(smaller_terms(len(rest)), signed(total_ms(rest)), "", "")
-    note = (
-        f"Mean of {used} of {steps} steps, in pairs (disturbed steps are excluded); * significant "
-        "(Holm)."
-    )
-    return Group(Text(head, "bold"), rows, Text(note, "dim"))
+    pairs = f"Mean of {used} of {steps} steps, in pairs (disturbed steps are excluded)"
+    return Group(Text(head, "bold"), rows, Text(f"{pairs}; * significant (Holm).", "dim"))
 
 
 @dataclass(frozen=True, kw_only=True)

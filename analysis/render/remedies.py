@@ -1,11 +1,11 @@
-"""The plan of remedies: what to do, what it saves at each batch size and what it costs; or that
+"""The plan of remedies: each change with its saving at each batch size and its cost; or that
 nothing helps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,17 +13,18 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
-from ...base.numbers import number
+from ...base.numbers import number, percent
 from ...profiling.recording.axis import BATCH, Axis
-from ...profiling.recording.probes import times_of_probes
 from ..decompose.curve import Curve
-from ..decompose.overtaken import find_overtaken
+from ..decompose.overtaken import Overtaken, find_overtaken
 from ..decompose.statistics import MATERIAL, Estimate
 from ..diagnosis.remedies import Remedies, cause_of, throughput_of
+from ..diagnosis.result import Diagnosis
 from ..verdicts.savings import Saving
 from ..verdicts.words import Verdict
 from .deviations import is_known
 from .tables import Indented, table
+from .words import dim, join_texts, list_values, show_ends, show_ms
 
 TITLE = "What to do"
 UNKNOWN_SAVING = "unknown"  # of a change saves, where its interval spans everything
@@ -34,7 +35,7 @@ _MOST_NAMED = 3  # changes whose saving is open, in a sentence
 
 @dataclass(frozen=True)
 class SavedAt:
-    """What a change saves at one batch size."""
+    """The saving of a change at one batch size."""
 
     batch: int  # the batch size
     share: Estimate  # share of the step's time saved; negative where it costs time
@@ -48,14 +49,16 @@ class SavedAt:
         A change that ran in a single start of the processes has no interval; one that spans
         everything says nothing.
         """
-        if not (math.isfinite(self.share.low) and math.isfinite(self.share.high)):
-            return f"{100 * self.share.value:.0f} % (no interval)"
-        if not is_stable(self.share):
+        share = self.share
+        if not (math.isfinite(share.low) and math.isfinite(share.high)):
+            return f"{percent(share.value)} (no interval)"
+        if not is_stable(share):
             return UNKNOWN_SAVING
-        if self.share.high < 0:
-            return _cost(self.share)
-        interval = f"{100 * self.share.low:.0f} to {100 * self.share.high:.0f}"
-        return f"{100 * self.share.value:.0f} % ({interval})" if self.proven else f"{interval} %"
+        if share.high < 0:
+            return _cost(share)
+        if not self.proven:
+            return show_ends(share)
+        return _with_ends(share.value, share.low, share.high)
 
 
 def is_stable(saved: Estimate) -> bool:
@@ -65,10 +68,14 @@ def is_stable(saved: Estimate) -> bool:
     return is_known(1 - saved.high, 1 - saved.low)
 
 
+def _with_ends(share: float, low: float, high: float) -> str:
+    """A share in percent with its interval."""
+    return f"{percent(share)} ({100 * low:.0f} to {100 * high:.0f})"
+
+
 def _cost(share: Estimate) -> str:
-    """What a change costs that makes the step slower."""
-    interval = f"{-100 * share.high:.0f} to {-100 * share.low:.0f}"
-    return f"costs {-100 * share.value:.0f} % ({interval})"
+    """The cost of a change that makes the step slower."""
+    return f"costs {_with_ends(-share.value, -share.high, -share.low)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,15 +107,15 @@ class RemedyTable:
 
 def remedy_table(remedies: Remedies, axis: Axis) -> RemedyTable:
     """The plan of remedies as rows."""
-    helping = remedies.helping
+    helping, together = remedies.helping, remedies.together
     rows = [remedy_row(saving) for saving in helping]
-    if remedies.together is not None:
-        members = set(remedies.together.members)
+    if together is not None:
+        members = set(together.members)
         numbers = [str(index) for index, row in enumerate(rows, 1) if set(row.factors) <= members]
-        rows.append(remedy_row(remedies.together, f"{' and '.join(numbers)} together"))
+        rows.append(remedy_row(together, f"{' and '.join(numbers)} together"))
     others = [remedy_row(saving) for saving in remedies.savings if saving not in helping]
-    sentences = filter(None, (_beside_work_sentence(remedies, axis), _say_tried(remedies, axis)))
-    return RemedyTable(rows=tuple(rows), others=tuple(others), sentence=" ".join(sentences) or None)
+    sentence = join_texts([_beside_work_sentence(remedies, axis), _say_tried(remedies, axis)], " ")
+    return RemedyTable(rows=tuple(rows), others=tuple(others), sentence=sentence or None)
 
 
 def _beside_work_sentence(remedies: Remedies, axis: Axis) -> str | None:
@@ -128,7 +135,7 @@ def _beside_work_sentence(remedies: Remedies, axis: Axis) -> str | None:
 
 
 def render_remedies(shown: RemedyTable, axis: Axis, everything: bool = False) -> RenderableType:
-    """What saves, as a table, then how each is done, then what was tried beside it."""
+    """The changes that save, as a table, then how to make each, then the other changes."""
     blocks: list[RenderableType] = []
     if shown.rows:
         heads, cells = remedy_cells(shown, axis)
@@ -136,47 +143,55 @@ def render_remedies(shown: RemedyTable, axis: Axis, everything: bool = False) ->
         for row in cells:
             rows.add_row(*row[:-1])
         blocks += [Text(TITLE, "bold"), rows]
-        blocks += [
-            Indented(Text(row.how), label=f"How {index}: ")
-            for index, row in enumerate(shown.rows, 1)
-            if row.how
-        ]
+    for index, saved in enumerate(shown.rows, 1):
+        if saved.how:
+            blocks.append(Indented(Text(saved.how), label=f"How {index}: "))
     if shown.sentence is not None:
         blocks.append(Text(shown.sentence, "" if shown.rows else "bold"))
     if everything:
-        blocks += [Text(_other_line(row, axis), "dim") for row in shown.others]
+        blocks += dim(_other_line(row, axis) for row in shown.others)
     return Group(*blocks)
 
 
 def render_row(row: RemedyRow, axis: Axis) -> list[RenderableType]:
-    """One change in full: what it saves at every batch size, what it costs, and how it is done."""
-    saves = [f"{at.text} at {axis.name} {at.batch}" for at in row.saves]
-    lines: list[RenderableType] = [Text(f"Saves: {', '.join(saves)}.")] if saves else []
-    lines += [Text(f"Costs: {row.costs}.")] if row.costs else []
-    lines += [Text(f"Not tried: {row.reason}.")] if row.reason else []
-    return [*lines, *([Indented(Text(row.how), label="How: ")] if row.how else [])]
+    """One change in full: its saving at every batch size, its cost, and how to make it."""
+    lines: list[RenderableType] = []
+    if row.saves:
+        lines.append(Text(f"Saves: {_list_saved(row, axis)}."))
+    if row.costs:
+        lines.append(Text(f"Costs: {row.costs}."))
+    if row.reason:
+        lines.append(Text(f"Not tried: {row.reason}."))
+    if row.how:
+        lines.append(Indented(Text(row.how), label="How: "))
+    return lines
+
+
+def _list_saved(row: RemedyRow, axis: Axis) -> str:
+    return ", ".join(f"{saved.text} at {axis.name_size(saved.batch)}" for saved in row.saves)
 
 
 def remedy_cells(shown: RemedyTable, axis: Axis) -> tuple[list[str], list[list[str]]]:
-    """The heads of a table of what saves, and its rows: do, what it saves at up to three batch
-    sizes, costs, how.
+    """The heads and rows of a table of savings: do, the saving at up to three batch sizes, costs,
+    how.
     """
-    batches = sorted({at.batch for row in shown.rows for at in row.saves})
-    batches = sorted({batches[0], batches[len(batches) // 2], batches[-1]}) if batches else []
+    batches = sorted({saved.batch for row in shown.rows for saved in row.saves})
+    if batches:
+        batches = sorted({batches[0], batches[len(batches) // 2], batches[-1]})
     rows = []
     for index, row in enumerate(shown.rows, 1):
-        saves = {at.batch: at.text for at in row.saves}
+        texts = {saved.batch: saved.text for saved in row.saves}
+        saves = [texts.get(batch, "") for batch in batches]
         do = row.do if len(row.factors) > 1 else f"{index}. {row.do}"
-        rows.append([do, *(saves.get(batch, "") for batch in batches), row.costs, row.how or ""])
-    return ["do", *(f"saves at {axis.name} {batch}" for batch in batches), "costs", "how"], rows
+        rows.append([do, *saves, row.costs, row.how or ""])
+    heads = [f"saves at {axis.name_size(batch)}" for batch in batches]
+    return ["do", *heads, "costs", "how"], rows
 
 
 def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
-    """What saves most and how much, as a sentence that begins in lower case; None if nothing is
-    proven to save.
-
-    It says what is saved at the largest batch size first, where one trains, then where most is
-    saved.
+    """The largest saving, as a sentence that begins in lower case; None if nothing is proven to
+    save. The largest batch size, where one trains, comes first, then the size with the largest
+    saving.
     """
     best = remedies.best
     if best is None or best.largest is None:
@@ -184,38 +199,60 @@ def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
     most_at, most = best.largest
     batch, _ = best.leading
     gain = dict(best.gains)[batch]
-    what = " and ".join(
-        instruction(saving) for saving in remedies.savings if saving.factor in best.members
-    )
+    changes = [saving for saving in remedies.savings if saving.factor in best.members]
+    what = " and ".join(map(instruction, changes))
     together = "together " if len(best.members) > 1 else ""
     interval = f"{100 * gain.low:.0f} to {100 * gain.high:.0f}"
-    more = (
-        f", -{100 * most.value:.0f} % at {most_at}" if most.value >= gain.value + MATERIAL else ""
-    )
-    slower = [(at, gain) for at, gain in best.gains if gain.high < 0]
-    but = f"; but it {_cost(slower[-1][1])} at {slower[-1][0]}" if slower else ""
-    saved = f"{together}-{100 * gain.value:.0f} % of the step ({interval}) at {axis.name} {batch}"
-    return f"{what}: {saved}{more}{but}."
+    at = axis.name_size(batch)
+    sentence = f"{what}: {together}-{percent(gain.value)} of the step ({interval}) at {at}"
+    if most.value >= gain.value + MATERIAL:
+        sentence += f", -{percent(most.value)} at {most_at}"
+    slower = [(size, gain) for size, gain in best.gains if gain.high < 0]
+    if slower:
+        size, loss = slower[-1]
+        sentence += f"; but it {_cost(loss)} at {size}"
+    return f"{sentence}."
 
 
-def size_advice(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:
+def size_advice(diagnosis: Diagnosis) -> str | None:
     """The batch size as advice, and sizes of any axis that a larger one overtakes; None without
     either.
     """
-    sentences = [batch_sentence(curve, axis, meta), padding_sentence(curve, axis, meta)]
-    return " ".join(filter(None, sentences)) or None
+    curve, axis = diagnosis.curve, diagnosis.axis
+    meta = {} if diagnosis.recording is None else diagnosis.recording.meta
+    sentences = [
+        batch_sentence(curve, axis, meta),
+        padding_sentence(curve, axis, diagnosis.probe_times),
+    ]
+    return join_texts(sentences, " ") or None
 
 
-def padding_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:
-    """The size that takes longest beside a larger one that takes less time; None without one."""
-    if not (found := find_overtaken(curve, times_of_probes(meta))):
+def worst_overtaken(
+    curve: Curve, probes: Mapping[int, Sequence[float]]
+) -> tuple[Overtaken, int] | None:
+    """The size that takes longest beside a larger one that takes less time, and the number of
+    further such sizes; None without one.
+
+    `probes` has the times of steps of further sizes, ms.
+    """
+    overtaken = find_overtaken(curve, probes)
+    if not overtaken:
         return None
-    most = max(found, key=lambda one: one.small.time_ms.value / one.time_ms)
-    others = f", and {counted(len(found) - 1, 'other size')} likewise" if len(found) > 1 else ""
+    worst = max(overtaken, key=lambda pair: pair.small.time_ms.value / pair.time_ms)
+    return worst, len(overtaken) - 1
+
+
+def padding_sentence(curve: Curve, axis: Axis, probes: Mapping[int, Sequence[float]]) -> str | None:
+    """The size that takes longest beside a larger one that takes less time; None without one."""
+    overtaken = worst_overtaken(curve, probes)
+    if overtaken is None:
+        return None
+    most, more = overtaken
+    others = f", and {counted(more, 'other size')} likewise" if more else ""
+    slow_ms, fast_ms = show_ms(most.small.time_ms.value), number(most.time_ms)
     return (
         f"{axis.name.capitalize()} {most.small.condition} takes longer than {most.size} "
-        f"({number(most.small.time_ms.value)} ms and {number(most.time_ms)}){others}: where you "
-        f"can, run {most.size} instead, or pad to it."
+        f"({slow_ms} and {fast_ms}){others}: where you can, run {most.size} instead, or pad to it."
     )
 
 
@@ -227,27 +264,23 @@ def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | N
     throughput = throughput_of(curve) if has_samples else None
     if throughput is None:
         return None
-    full = [
-        cell["batch"] for cell in meta.get("unmeasured", ()) if "memory" in str(cell.get("why"))
-    ]
-    fits = (
-        f" {max(point.condition for point in curve.points)} is the largest that fits the memory."
-        if full
-        else ""
-    )
+    batch, rate = throughput.batch, number(throughput.per_s, 3)
+    best, most = throughput.best, number(throughput.best_per_s, 3)
     if throughput.grows:
-        largest = f"{throughput.batch}, the largest ({number(throughput.per_s, 3)})"
-        return f"Batch size: samples per second still grow at {largest}.{fits}"
-    if throughput.batch == throughput.best:
-        return (
-            f"Batch size: {throughput.best} has the most samples per second "
-            f"({number(throughput.best_per_s, 3)}).{fits}"
-        )
-    return (
-        f"Batch size: beyond {throughput.batch} samples per second hardly grow: "
-        f"{number(throughput.per_s, 3)} there, {number(throughput.best_per_s, 3)} at "
-        f"{throughput.best}.{fits}"
-    )
+        said = f"samples per second still grow at {batch}, the largest ({rate})"
+    elif batch == best:
+        said = f"{best} has the most samples per second ({most})"
+    else:
+        said = f"beyond {batch} samples per second hardly grow: {rate} there, {most} at {best}"
+    fits = ""
+    if is_memory_full(meta):
+        fits = f" {max(curve.conditions)} is the largest that fits the memory."
+    return f"Batch size: {said}.{fits}"
+
+
+def is_memory_full(meta: Mapping[str, Any]) -> bool:
+    """Whether a size was left out for want of memory."""
+    return any("memory" in str(cell.get("why")) for cell in meta.get("unmeasured", ()))
 
 
 def remedy_row(saving: Saving, do: str | None = None) -> RemedyRow:
@@ -286,55 +319,54 @@ _SMALL = 0.05  # share of a step; of changes that save less at most, one bound s
 
 
 def _say_tried(remedies: Remedies, axis: Axis) -> str | None:
-    """That none of the changes without a proven saving saves 2 %, or what of them is still
-    possible.
-    """
+    """Whether a change without a proven saving may still save 2 %; None without such a change."""
     said = (*remedies.helping, *remedies.beside_work)
     rest = [remedy for remedy in remedies.tried if remedy not in said]
     if not rest:
         return None
     batches = sorted({batch for remedy in rest for batch, _ in remedy.gains})
-    where = f"at {axis.name} {', '.join(map(str, batches))}"
-    other, single = "other " if remedies.helping else "", len(rest) == 1
-    lead = (
-        f"The one {other}change"
-        if single
-        else f"None of {'the ' if other else ''}{len(rest)} {other}changes"
-    )
-    open_ = sorted(
-        (remedy for remedy in rest if _at_most(remedy) >= MATERIAL), key=promise, reverse=True
-    )
+    where = f"at {axis.name} {list_values(batches)}"
+    lead = _count_changes(len(rest), bool(remedies.helping))
+    single = len(rest) == 1
+    open_ = [remedy for remedy in rest if _at_most(remedy) >= MATERIAL]
     if not open_:
-        most = 100 * max(map(_at_most, rest))
-        least = f"{100 * MATERIAL:.0f} %"
+        least = percent(MATERIAL)
         saves = f"saves less than {least}" if single else f"saves {least}"
-        ends = f"at most {most:.1f} %" if most >= 0 else f"{'it' if single else 'each'} costs time"
+        most = 100 * max(map(_at_most, rest))
+        ends = f"at most {most:.1f} %"
+        if most < 0:
+            ends = f"{'it' if single else 'each'} costs time"
         return f"{lead} tried {saves} {where}: {ends}, by the intervals."
+    shown = "not shown" if single else "shown"
+    lead = f"{lead} tried is {shown} to save anything {where}"
     most = max(map(_at_most, open_))
     if most < _SMALL:
-        none = "it saves" if single else "none saves"
-        return (
-            f"{lead} tried is {'not ' if single else ''}shown to save anything {where}; by the "
-            f"intervals {none} {'at most' if single else 'more than'} {100 * most:.1f} %."
-        )
-    named = "; ".join(
-        f"{instruction(remedy)} ({_possible(remedy, axis)})" for remedy in open_[:_MOST_NAMED]
-    )
-    more = f"; and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
-    return (
-        f"{lead} tried is {'not ' if single else ''}shown to save anything {where}; not ruled out: "
-        f"{named}{more}."
-    )
+        none = "it saves at most" if single else "none saves more than"
+        return f"{lead}; by the intervals {none} {percent(most)}."
+    open_.sort(key=promise, reverse=True)
+    named = [f"{instruction(remedy)} ({_possible(remedy, axis)})" for remedy in open_]
+    if len(named) > _MOST_NAMED:
+        named[_MOST_NAMED:] = [f"and {len(named) - _MOST_NAMED} more"]
+    return f"{lead}; not ruled out: {'; '.join(named)}."
+
+
+def _count_changes(count: int, has_others: bool) -> str:
+    """The subject of a sentence on changes, where others save."""
+    other = "other " if has_others else ""
+    if count == 1:
+        return f"The one {other}change"
+    return f"None of {'the ' if other else ''}{count} {other}changes"
 
 
 def _possible(saving: Saving, axis: Axis) -> str:
-    """What a change may save, that is not shown to save anything."""
+    """The possible saving of a change without a proven one."""
     at_most = _at_most(saving)
     if at_most < 1:
-        return f"up to {100 * at_most:.0f} %"
+        return f"up to {percent(at_most)}"
     batch, gain = _largest(saving)
-    saved = f"{'costs ' if gain.value < 0 else ''}{abs(100 * gain.value):.0f} %"
-    return f"{saved} at {axis.name} {batch} in too few starts for an interval"
+    costs = "costs " if gain.value < 0 else ""
+    saved = f"{costs}{percent(abs(gain.value))}"
+    return f"{saved} at {axis.name_size(batch)} in too few starts for an interval"
 
 
 def _largest(saving: Saving) -> tuple[int, Estimate]:
@@ -343,9 +375,7 @@ def _largest(saving: Saving) -> tuple[int, Estimate]:
 
 
 def promise(saving: Saving) -> float:
-    """What a change may save; what it saved so far where it ran in too few starts for
-    an interval.
-    """
+    """The possible saving of a change; its saving so far where too few starts give no interval."""
     at_most = _at_most(saving)
     return at_most if at_most < 1 else _largest(saving)[1].value
 
@@ -357,5 +387,6 @@ def _at_most(saving: Saving) -> float:
 def _other_line(row: RemedyRow, axis: Axis) -> str:
     if row.verdict == Verdict.UNTESTED:
         return f"Not tried: {row.do}: {row.reason}."
-    saves = ", ".join(f"{at.text} at {axis.name} {at.batch}" for at in row.saves)
-    return f"Tried: {row.do}: {'' if saves.startswith('costs') else 'saves '}{saves}."
+    saved = _list_saved(row, axis)
+    saves = "" if saved.startswith("costs") else "saves "
+    return f"Tried: {row.do}: {saves}{saved}."

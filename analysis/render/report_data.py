@@ -201,7 +201,9 @@ def _run(item: ReportInput, shared: int | None) -> ReportRun:
 
 
 def _focus(diagnosis: Diagnosis, batches: Sequence[int]) -> Sequence[int]:
-    """The batch sizes whose steps are drawn: those of the first anomaly, else the two largest."""
+    """The batch sizes whose steps are drawn: the sizes of the first anomaly, else the two
+    largest.
+    """
     if not diagnosis.explanations:
         return batches[-2:]
     first = diagnosis.explanations[0].functional
@@ -282,12 +284,12 @@ def _lead(diagnosis: Diagnosis) -> str:
 
 
 def _facts(meta: Mapping[str, Any]) -> list[list[str]]:
-    """What is known of the machine and the measurement: names and values."""
+    """The known facts of the machine and the measurement: names and values."""
     return _flat({**{key: meta.get(key) for key in _FACTS}, "clocks": clock_line(meta)})
 
 
 def _caveats(item: ReportInput, diagnosis: Diagnosis) -> list[str]:
-    """What a reader must know before the numbers."""
+    """Warnings to read before the numbers."""
     meta = item.meta
     caveats = []
     if is_modelled(meta):

@@ -113,7 +113,7 @@ def _grid(alone: Outcome | None, outcomes: Iterable[Outcome]) -> Times:
 
 
 def finite(value: float | None) -> float | None:
-    """A number of six digits; None for what is unknown or infinite."""
+    """A number of six digits; None for an unknown or infinite one."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 

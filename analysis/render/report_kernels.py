@@ -26,22 +26,38 @@ def kernel_table(recorded: Recorded, used: Mapping[int, Sequence[int]]) -> Kerne
     """Kernels by name, layer, phase and operator: time, calls, rates and exceeded roofs per step at
     every batch size, from the steps used of each.
     """
-    batches, times = list(used), recorded.kernel_times
+    times = recorded.kernel_times
     inside = times["step"].isin([step for steps in used.values() for step in steps])
     is_idle = times["name"] == IDLE
     rows, idle = times[inside & ~is_idle], times[inside & is_idle]
     idle_ms = idle.groupby("batch")["exclusive_ms"].sum()
-    grouped_by = [*_KEYS, "batch"]
-    grouped = rows.groupby(grouped_by, dropna=False, sort=False)
+    kernels = list(_rows_of_kernels(rows, recorded, used).values())
+    kernels.sort(key=lambda row: -max(ms or 0.0 for ms in row["ms"]))
+    rest = kernels[MOST_KERNEL_ROWS:]
+    more_ms = [math.fsum(row["ms"][index] or 0.0 for row in rest) for index in range(len(used))]
+    return {
+        "batches": [known_batch(size) for size in used],
+        "rows": kernels[:MOST_KERNEL_ROWS],
+        "more": len(rest),
+        "more_ms": more_ms,
+        "idle_ms": [float(idle_ms.get(size, 0.0)) / len(steps) for size, steps in used.items()],
+        "calls": round(rows["calls"].sum()),
+    }
+
+
+def _rows_of_kernels(
+    rows: pd.DataFrame, recorded: Recorded, used: Mapping[int, Sequence[int]]
+) -> dict[tuple[str | None, ...], KernelRow]:
+    """A row for each kernel by its name, layer, phase and operator."""
+    batches, keys = list(used), [*_KEYS, "batch"]
     shares = {}
     for short, column in _SHARES.items():
         if rows[column].notna().any():
-            shares[short] = _means(rows, grouped_by, column)
-    table = grouped[_AMOUNTS].sum(min_count=1)
+            shares[short] = _means(rows, keys, column)
+    table = rows.groupby(keys, dropna=False, sort=False)[_AMOUNTS].sum(min_count=1)
     by_key: dict[tuple[str | None, ...], KernelRow] = {}
-    for at, ((*named, batch), amounts) in enumerate(
-        zip(table.index, table.itertuples(index=False), strict=True)
-    ):
+    sums = zip(table.index, table.itertuples(index=False), strict=True)
+    for at, ((*named, batch), amounts) in enumerate(sums):
         key = tuple(None if pd.isna(name) else str(name) for name in named)
         if key not in by_key:
             by_key[key] = _new_row(key, recorded.layer_classes, len(batches), list(shares))
@@ -50,17 +66,7 @@ def kernel_table(recorded: Recorded, used: Mapping[int, Sequence[int]]) -> Kerne
         _fill(row, index, amounts, len(used[size]), recorded)
         for short, values in shares.items():
             row[short][index] = finite(values[at])  # type: ignore[literal-required]
-    ordered = sorted(by_key.values(), key=lambda row: -max(ms or 0.0 for ms in row["ms"]))
-    rest = ordered[MOST_KERNEL_ROWS:]
-    more_ms = [math.fsum(row["ms"][index] or 0.0 for row in rest) for index in range(len(batches))]
-    return {
-        "batches": [known_batch(size) for size in batches],
-        "rows": ordered[:MOST_KERNEL_ROWS],
-        "more": len(rest),
-        "more_ms": more_ms,
-        "idle_ms": [float(idle_ms.get(size, 0.0)) / len(used[size]) for size in batches],
-        "calls": round(rows["calls"].sum()),
-    }
+    return by_key
 
 
 def _new_row(

@@ -22,6 +22,7 @@ from ..decompose.statistics import Floats
 _FINEST = 1 / 4000
 MOST_LANES = 8  # of streams with kernels
 _MOST_OTHERS = 2  # lanes of host threads, of streams with copies, and of streams with communication
+_MOST_OF_KIND = {"kernels": MOST_LANES, "copies": _MOST_OTHERS, "communication": _MOST_OTHERS}
 _COLUMNS = (
     "step",
     "start_ns",
@@ -83,15 +84,20 @@ class _Lanes:
             return
         order = np.argsort(begin, kind="stable")
         begin, end = begin[order], end[order]
+        lane = len(self.lanes)
         for first, last, longest, count in _merge(begin, end - begin, self.step_us * _FINEST):
             index = self.names.setdefault(names[order[longest]], len(self.names))
-            self.spans.append(
-                [len(self.lanes), round(first, 3), round(last - first, 3), index, count]
-            )
-        inside = np.clip(begin, 0, self.step_us), np.clip(end, 0, self.step_us)
-        self.lanes.append(
-            {"label": label, "kind": kind, "busy_us": _cover(*inside), "count": len(begin)}
-        )
+            self.spans.append([lane, round(first, 3), round(last - first, 3), index, count])
+        busy_us = _cover(np.clip(begin, 0, self.step_us), np.clip(end, 0, self.step_us))
+        self.lanes.append({"label": label, "kind": kind, "busy_us": busy_us, "count": len(begin)})
+
+    def name_spans(self) -> list[list[str | None]]:
+        """The names of spans as they are shown."""
+        shown: list[list[str | None]] = []
+        for name, layer, phase in self.names:
+            is_gap = name is not None and name.startswith(_IDLE)
+            shown.append([name if is_gap else short_name(name or ""), layer, phase])
+        return shown
 
 
 def timeline(
@@ -105,36 +111,30 @@ def timeline(
     """Spans of the profiled step, among those used, whose time is nearest to the median."""
     rows = steps[steps["step"].isin(used) & steps["profiled"].astype(bool)]
     durations = rows["duration_ns"].to_numpy(np.float64)
-    chosen = rows.iloc[int(np.argmin(np.abs(durations - np.median(durations))))]
-    start_ns, step_us = int(chosen["start_ns"]), int(chosen["duration_ns"]) / 1e3
-    mine = _place_in_step(kernels_of(work, int(chosen["step"]), _COLUMNS), start_ns)
+    nearest = np.argmin(np.abs(durations - np.median(durations)))
+    chosen = rows.iloc[int(nearest)]
+    step, start_ns = int(chosen["step"]), int(chosen["start_ns"])
+    length_ns = int(chosen["duration_ns"])
+    mine = _place_in_step(kernels_of(work, step, _COLUMNS), start_ns)
     mine = mine.sort_values("begin", kind="stable", ignore_index=True)
-    calls = _inside(api_calls, start_ns, step_us, mine)
+    step_us = length_ns / 1e3
     lanes = _Lanes(step_us)
     lanes.add("layers", "layer", *_layers(mine))
+    calls = _inside(api_calls, start_ns, step_us, mine)
     _add_groups(lanes, "host", calls, calls.get("thread"), _MOST_OTHERS)
     kinds = mine["name"].map({name: _kind(str(name)) for name in mine["name"].unique()})
     hidden = 0
-    for kind, most in (
-        ("kernels", MOST_LANES),
-        ("copies", _MOST_OTHERS),
-        ("communication", _MOST_OTHERS),
-    ):
+    for kind, most in _MOST_OF_KIND.items():
         of_kind = mine[kinds == kind]
         hidden += _add_groups(lanes, kind, of_kind, _streams(of_kind), most)
-    lanes.add(
-        "idle", "idle", *_idle(mine, start_ns, int(chosen["duration_ns"]), api_calls, read_ranges)
-    )
+    lanes.add("idle", "idle", *_idle(mine, start_ns, length_ns, api_calls, read_ranges))
     return {
         "batch": batch,
-        "step": int(chosen["step"]),
+        "step": step,
         "step_us": step_us,
         "lanes": lanes.lanes,
         "spans": lanes.spans,
-        "names": [
-            [name if name and name.startswith(_IDLE) else short_name(name or ""), layer, phase]
-            for name, layer, phase in lanes.names
-        ],
+        "names": lanes.name_spans(),
         "kernels": len(mine),
         "hidden": hidden,
     }
@@ -153,32 +153,27 @@ def _inside(
     if table is None or table.empty:
         return pd.DataFrame({"begin": [], "end": [], "name": []})
     placed = table[table["start_ns"].notna() & table["duration_ns"].notna()]
-    start, duration = (
-        placed["start_ns"].to_numpy(np.int64),
-        placed["duration_ns"].to_numpy(np.int64),
-    )
-    overlaps = (start < start_ns + step_us * 1e3) & (start + duration > start_ns)
+    start = placed["start_ns"].to_numpy(np.int64)
+    end = start + placed["duration_ns"].to_numpy(np.int64)
+    chosen = (start < start_ns + step_us * 1e3) & (end > start_ns)
     processes = mine["process"].dropna().unique()
-    same = placed["process"].isin(processes) | placed["process"].isna() if len(processes) else True
-    return _place_in_step(placed[overlaps & same], start_ns)
+    if len(processes):
+        process = placed["process"]
+        chosen = chosen & (process.isin(processes) | process.isna())
+    return _place_in_step(placed[chosen], start_ns)
 
 
 def _kind(name: str) -> str:
-    return (
-        "copies"
-        if name.startswith(COPIES)
-        else "communication"
-        if is_communication(name)
-        else "kernels"
-    )
+    if name.startswith(COPIES):
+        return "copies"
+    return "communication" if is_communication(name) else "kernels"
 
 
 def _names(rows: pd.DataFrame) -> list[tuple[str | None, ...]]:
-    named = ("name", "layer", "phase")
-    columns = (
-        [None if pd.isna(v) else str(v) for v in rows[c]] if c in rows else [None] * len(rows)
-        for c in named
-    )
+    columns: list[list[str | None]] = []
+    for column in ("name", "layer", "phase"):
+        values = rows[column] if column in rows else [None] * len(rows)
+        columns.append([None if pd.isna(value) else str(value) for value in values])
     return list(zip(*columns, strict=True))
 
 
@@ -186,73 +181,62 @@ def _add_groups(lanes: _Lanes, kind: str, rows: pd.DataFrame, groups: Any, most:
     """A lane for each of the busiest groups; the number of rows of the others."""
     if rows.empty:
         return 0
-    labels = groups.map(lambda group: group if isinstance(group, str) else "thread")
-    busiest = (
-        (rows["end"] - rows["begin"])
-        .groupby(groups)
-        .sum()
-        .sort_values(ascending=False, kind="stable")
-    )
-    chosen = busiest.index[:most]
-    for index, group in enumerate(sorted(chosen, key=str)):
+    busy = (rows["end"] - rows["begin"]).groupby(groups).sum()
+    busiest = busy.sort_values(ascending=False, kind="stable").index[:most]
+    for index, group in enumerate(sorted(busiest, key=str)):
+        if kind == "kernels":
+            label = str(group)
+        elif kind == "host":
+            thread = f", thread {index + 1}" if len(busiest) > 1 else ""
+            label = f"host calls{thread}"
+        else:
+            label = f"{kind}, {group if isinstance(group, str) else 'thread'}"
         of_group = rows[groups == group]
-        own = {
-            "host": f"host calls{f', thread {index + 1}' if len(chosen) > 1 else ''}",
-            "kernels": str(group),
-        }
-        label = own.get(kind, f"{kind}, {labels[of_group.index[0]]}")
-        lanes.add(
-            label, kind, of_group["begin"].to_numpy(), of_group["end"].to_numpy(), _names(of_group)
-        )
-    return int((~groups.isin(chosen)).sum())
+        begin, end = of_group["begin"].to_numpy(), of_group["end"].to_numpy()
+        lanes.add(label, kind, begin, end, _names(of_group))
+    return int((~groups.isin(busiest)).sum())
 
 
 def _streams(rows: pd.DataFrame) -> pd.Series[str]:
     """Label of each row's stream, e.g. `stream 7`; with process and device if the step
     has several.
     """
-    parts = []
     # Mostly each process has a device of its own, whose name then says enough.
     shared = len(rows[["process", "device"]].drop_duplicates()) > rows["device"].nunique()
-    for column, word in (("process", "process"), ("device", "GPU")):
-        if rows[column].nunique() > 1 and (shared or column == "device"):
-            parts.append(
-                rows[column].map(
-                    lambda index, word=word: "" if pd.isna(index) else f"{word} {int(index)} "
-                )
-            )
     if rows["device"].isna().all():  # a CPU: ids of threads say nothing
-        numbers = {
-            thread: f"CPU thread {i + 1}" for i, thread in enumerate(rows["stream"].unique())
-        }
-        label = rows["stream"].map(numbers)
+        threads = enumerate(rows["stream"].unique(), 1)
+        label = rows["stream"].map({thread: f"CPU thread {place}" for place, thread in threads})
     else:
-        label = rows["stream"].map(
-            lambda stream: "unknown stream" if pd.isna(stream) else f"stream {int(stream)}"
-        )
-    for part in reversed(parts):
-        label = part + label
+        label = rows["stream"].map(_stream_label)
+    if rows["device"].nunique() > 1:
+        label = _number(rows["device"], "GPU") + label
+    if shared and rows["process"].nunique() > 1:
+        label = _number(rows["process"], "process") + label
     return label
+
+
+def _stream_label(stream: float) -> str:
+    return "unknown stream" if pd.isna(stream) else f"stream {int(stream)}"
+
+
+def _number(column: pd.Series, word: str) -> pd.Series[str]:
+    """The numbers of a column behind a word; empty for unknown ones."""
+    return column.map(lambda index: "" if pd.isna(index) else f"{word} {int(index)} ")
 
 
 def _layers(mine: pd.DataFrame) -> tuple[Floats, Floats, list[tuple[str | None, ...]]]:
     """Runs of consecutive kernels of one layer and phase: their starts, ends and names."""
     layered = mine[mine["layer"].notna()]
-    layer, phase = (
-        layered["layer"].astype(object),
-        layered["phase"].astype(object).where(layered["phase"].notna(), None),
-    )
+    layer, phase = layered["layer"].astype(object), layered["phase"].astype(object)
+    phase = phase.where(phase.notna(), None)
     key = layer.astype(str) + "\n" + phase.astype(str)
     run = (key != key.shift()).cumsum()
-    begin, end = (
-        layered["begin"].groupby(run).min().to_numpy(),
-        layered["end"].groupby(run).max().to_numpy(),
-    )
+    begin = layered["begin"].groupby(run).min().to_numpy()
+    end = layered["end"].groupby(run).max().to_numpy()
     first = ~run.duplicated()
-    names: list[tuple[str | None, ...]] = [
-        (str(path), str(path), in_phase)
-        for path, in_phase in zip(layer[first], phase[first], strict=True)
-    ]
+    names: list[tuple[str | None, ...]] = []
+    for path, in_phase in zip(layer[first], phase[first], strict=True):
+        names.append((str(path), str(path), in_phase))
     return begin, end, names
 
 
@@ -267,17 +251,17 @@ def _idle(
     that follows.
     """
     begin = mine["start_ns"].to_numpy(np.int64)
-    gaps = find_gaps(
-        begin, begin + mine["duration_ns"].to_numpy(np.int64), start_ns, start_ns + length_ns
-    )
+    end = begin + mine["duration_ns"].to_numpy(np.int64)
+    gaps = find_gaps(begin, end, start_ns, start_ns + length_ns)
     calls = StepHostSpans(pd.DataFrame(columns=HOST_COLUMNS) if api_calls is None else api_calls)
     ranges = None if read_ranges is None else cache(lambda: StepHostSpans(read_ranges()))
-    why = reasons(gaps, mine["process"].dropna().unique().tolist(), calls, ranges)
+    processes = mine["process"].dropna().unique().tolist()
+    why = reasons(gaps, processes, calls, ranges)
     labels = [*_names(mine), ("the end", None, None)]
-    names: list[tuple[str | None, ...]] = [
-        (_IDLE + reason if reason else "idle", labels[following][1], labels[following][2])
-        for reason, following in zip(why, gaps.following.tolist(), strict=True)
-    ]
+    names: list[tuple[str | None, ...]] = []
+    for reason, following in zip(why, gaps.following.tolist(), strict=True):
+        _, layer, phase = labels[following]
+        names.append((f"{_IDLE}{reason}" if reason else "idle", layer, phase))
     return (gaps.begin_ns - start_ns) / 1e3, (gaps.end_ns - start_ns) / 1e3, names
 
 

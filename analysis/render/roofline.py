@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,10 +11,10 @@ from rich.text import Text
 from ...base.numbers import number, quantity
 from ...base.words import UNKNOWN
 from ..likely_bounds import FEW_BLOCKS, HOST_LINK, LINKS, MEMORY, OPEN, SHORT
-from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline
+from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline, RoofPoint
 from .breakdown import ABOVE_ROOF, ABOVE_ROOF_NOTE, rate
 from .tables import table
-from .words import note_hidden, shorten
+from .words import dim, note_hidden, shorten, show_ms
 
 _BOUNDS = {"memory": "bound by memory", "compute": "bound by compute", NEITHER: "bound by neither"}
 _LIKELY = {
@@ -38,61 +37,49 @@ NO_ROOF = (
 
 def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     """Roofs, then points, the longest first."""
-    blocks: list[RenderableType] = [
-        block for verdict in verdicts(drawn) for block in (Text(verdict, "bold"), Text())
-    ]
-    if drawn.roofs:
-        roofs = table("roof", "limit", "", "source", left=("",), words=("source",))
-        for roof in sorted(drawn.roofs, key=lambda roof: (roof.level != "compute", roof.per_s)):
-            named = f"{roof.level} ({roof.precision})" if roof.precision else roof.level
-            limit_text = quantity(roof.per_s, "FLOP/s" if roof.level == "compute" else "B/s", 4)
-            roofs.add_row(named, limit_text, roof.kind, Text(roof.source))
-        blocks += [roofs, Text()]
-    else:
-        blocks += [Text(NO_ROOF, "yellow"), Text()]
-    if not drawn.points:
-        return Group(*blocks, *_likely(drawn, limit), *(Text(note, "dim") for note in notes(drawn)))
+    blocks: list[RenderableType] = []
+    for verdict in verdicts(drawn):
+        blocks += [Text(verdict, "bold"), Text()]
+    blocks += [_roofs(drawn) if drawn.roofs else Text(NO_ROOF, "yellow"), Text()]
+    if drawn.points:
+        shown = drawn.points[:limit]
+        blocks.append(_points(drawn, shown))
+        blocks += note_hidden(len(drawn.points) - len(shown), "shorter row")
+    return Group(*blocks, *_likely(drawn, limit), *dim(notes(drawn)))
+
+
+def _roofs(drawn: Roofline) -> RenderableType:
+    """The compute roofs, then the memories, each from the lowest on."""
+    rows = table("roof", "limit", "", "source", left=("",), words=("source",))
+    for roof in sorted(drawn.roofs, key=lambda roof: (roof.level != "compute", roof.per_s)):
+        named = f"{roof.level} ({roof.precision})" if roof.precision else roof.level
+        unit = "FLOP/s" if roof.level == "compute" else "B/s"
+        rows.add_row(named, quantity(roof.per_s, unit, 4), roof.kind, Text(roof.source))
+    return rows
+
+
+def _points(drawn: Roofline, points: Sequence[RoofPoint]) -> RenderableType:
+    """A line for each memory of a point; the first one also has the cells of the point itself."""
+    heads = ("in", "ms", "GFLOP/s", "level", "FLOP/B", "GB/s", "of roof", "bound")
     optional = ("GFLOP/s", "GB/s") if drawn.roofs else ("GB/s", "of roof", "bound")
-    rows = table(
-        drawn.by,
-        "in",
-        "ms",
-        "GFLOP/s",
-        "level",
-        "FLOP/B",
-        "GB/s",
-        "of roof",
-        "bound",
-        optional=optional,
-    )
-    for point in drawn.points[:limit]:
-        for index, level in enumerate(point.levels or (None,)):
-            used = (
-                ""
-                if point.utilisation is None
-                else f"{point.utilisation:.0%}" + ABOVE_ROOF * bool(point.exceeded_roofs)
-            )
-            rows.add_row(
-                "" if index else point.label,
-                "" if index else _products(point.precisions),
-                "" if index else number(point.time_s * 1e3),
-                "" if index else rate(point.flops_per_s, "compute" in point.exceeded_roofs),
-                "" if level is None else level.level + ("*" if level.source == COMPULSORY else ""),
-                "" if level is None else number(level.flops_per_byte, 3),
-                ""
-                if level is None
-                else rate(level.bytes_per_s, level.level in point.exceeded_roofs),
-                "" if index else used,
-                "" if index else point.bound,
-            )
-    hidden = note_hidden(len(drawn.points) - len(drawn.points[:limit]), "shorter row")
-    return Group(
-        *blocks,
-        rows,
-        *hidden,
-        *_likely(drawn, limit),
-        *(Text(note, "dim") for note in notes(drawn)),
-    )
+    rows = table(drawn.by, *heads, optional=optional)
+    for point in points:
+        exceeded = point.exceeded_roofs
+        flops = rate(point.flops_per_s, "compute" in exceeded)
+        used = "" if point.utilisation is None else f"{point.utilisation:.0%}"
+        if used and exceeded:
+            used += ABOVE_ROOF
+        before = (point.label, _products(point.precisions), number(point.time_s * 1e3), flops)
+        behind = (used, point.bound)
+        for level in point.levels or (None,):
+            cells = ("", "", "")
+            if level is not None:
+                mark = "*" if level.source == COMPULSORY else ""
+                bytes_per_s = rate(level.bytes_per_s, level.level in exceeded)
+                cells = (f"{level.level}{mark}", number(level.flops_per_byte, 3), bytes_per_s)
+            rows.add_row(*before, *cells, *behind)
+            before, behind = ("", "", "", ""), ("", "")
+    return rows
 
 
 def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
@@ -100,18 +87,10 @@ def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
     if not drawn.without_work:
         return []
     shown = drawn.without_work[:limit]
-    optional = ("µs a call", "calls")
-    rows = table(
-        drawn.by,
-        "ms",
-        "calls",
-        "µs a call",
-        "waves",
-        "occupancy",
-        "likely bound",
-        optional=optional,
-    )
+    heads = ("ms", "calls", "µs a call", "waves", "occupancy", "likely bound")
+    rows = table(drawn.by, *heads, optional=("µs a call", "calls"))
     for point in shown:
+        share = "" if point.share > 0.995 else f" ({point.share:.0%})"
         rows.add_row(
             point.label,
             number(point.time_s * 1e3),
@@ -119,16 +98,12 @@ def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
             number(point.time_s * 1e6 / point.calls, 3) if point.calls else "",
             "" if point.waves is None else number(point.waves, 3),
             "" if point.occupancy is None else f"{point.occupancy:.0%}",
-            point.likely + ("" if point.share > 0.995 else f" ({point.share:.0%})"),
+            f"{point.likely}{share}",
         )
-    title = "FLOPs unknown; the bound that names and launches suggest:"
     before = [Text()] if drawn.points else []
-    return [
-        *before,
-        Text(title),
-        rows,
-        *note_hidden(len(drawn.without_work) - len(shown), "shorter row"),
-    ]
+    title = Text("FLOPs unknown; the bound that names and launches suggest:")
+    hidden = note_hidden(len(drawn.without_work) - len(shown), "shorter row")
+    return [*before, title, rows, *hidden]
 
 
 def verdicts(drawn: Roofline) -> list[str]:
@@ -142,17 +117,12 @@ def verdicts(drawn: Roofline) -> list[str]:
         return _likely_verdict(drawn)
     shares = ", ".join(f"{_BOUNDS.get(name, name)} {share:.0%}" for name, share in bounds)
     sentence = f"Of the time with a known bound: {shares}."
-    far = max(
-        (p for p in drawn.points if p.bound == NEITHER),
-        key=lambda point: point.time_s,
-        default=None,
-    )
-    if far is not None and far.utilisation is not None:
-        name = shorten(far.label)
-        sentence += (
-            f" The largest part far from both roofs is {name}: {far.utilisation:.0%} of its roof, "
-        )
-        sentence += f"{number(far.time_s * 1e3, 3)} ms."
+    far = [point for point in drawn.points if point.bound == NEITHER]
+    longest = max(far, key=lambda point: point.time_s, default=None)
+    if longest is not None and longest.utilisation is not None:
+        used = f"{longest.utilisation:.0%} of its roof, {show_ms(longest.time_s * 1e3, 3)}"
+        name = shorten(longest.label)
+        sentence += f" The largest part far from both roofs is {name}: {used}."
     return [sentence]
 
 
@@ -162,25 +132,22 @@ def _shares(times: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
     for name, time in times:
         sums[name] = sums.get(name, 0.0) + time
     whole = sum(sums.values())
-    return (
-        [(name, time / whole) for name, time in sorted(sums.items(), key=lambda item: -item[1])]
-        if whole
-        else []
-    )
+    if not whole:
+        return []
+    largest = sorted(sums, key=sums.__getitem__, reverse=True)
+    return [(name, sums[name] / whole) for name in largest]
 
 
 def _likely_verdict(drawn: Roofline) -> list[str]:
     if drawn.points or not drawn.without_work:
         return []
-    likely, longest = (
-        _shares((point.likely, point.time_s) for point in drawn.without_work),
-        drawn.without_work[0],
-    )
+    likely = _shares((point.likely, point.time_s) for point in drawn.without_work)
+    longest = drawn.without_work[0]
+    name, time = shorten(longest.label), show_ms(longest.time_s * 1e3, 3)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in likely[:3])
     return [
-        f"No bound was measured. The longest row, {shorten(longest.label)}, takes "
-        f"{number(longest.time_s * 1e3, 3)} ms; its likely bound: {longest.likely}. "
-        f"Of all time without known work: {shares}."
+        f"No bound was measured. The longest row, {name}, takes {time}; its likely bound: "
+        f"{longest.likely}. Of all time without known work: {shares}."
     ]
 
 
@@ -189,47 +156,46 @@ def _products(precisions: Sequence[str]) -> str:
     none by name.
     """
     named = [precision for precision in precisions if precision != UNKNOWN]
-    return "-" if not named else named[0] + ("+" if len(precisions) > 1 else "")
+    if not named:
+        return "-"
+    return f"{named[0]}+" if len(precisions) > 1 else named[0]
 
 
 def notes(drawn: Roofline) -> list[str]:
     """Notes that explain the numbers: sources of FLOPs and bytes, and kernels without a point."""
-    flops = Counter(point.flops_source for point in drawn.points)
+    points, without_work = drawn.points, drawn.without_work
+    flops = dict.fromkeys(point.flops_source for point in points)
     sentences = [f"FLOPs: {' and '.join(flops)}." if flops else "No kernel has known work."]
-    if any(level.source == COMPULSORY for point in drawn.points for level in point.levels):
+    if any(level.source == COMPULSORY for point in points for level in point.levels):
         sentences.append(
             "* compulsory bytes (each operand moved once): a lower bound, compared with the DRAM "
             "roof."
         )
-    if any(point.exceeded_roofs for point in drawn.points):
+    if any(point.exceeded_roofs for point in points):
         sentences.append(ABOVE_ROOF_NOTE)
-    if any(UNKNOWN in point.precisions for point in drawn.points):
+    if any(UNKNOWN in point.precisions for point in points):
         sentences.append(
             "In: precision by the kernel's name, + for more than one; - where it says none: "
             "the roof of the recording's."
         )
-    if any(point.bound != "unknown" for point in drawn.points):
+    if any(point.bound != "unknown" for point in points):
         sentences.append("Bound: the roof of which it reaches at least half; else neither.")
     if drawn.roofs and all(roof.level != "compute" for roof in drawn.roofs):
         sentences.append(
             "No compute roof is known for the precision of this recording: "
             "`curvescope bench ceilings` measures it."
         )
-    whole = sum(point.time_s for point in drawn.points) + drawn.time_without_work_s
+    whole = sum(point.time_s for point in points) + drawn.time_without_work_s
     if drawn.time_without_work_s > 0 and whole > 0:
-        share = drawn.time_without_work_s / whole
-        sentences.append(
-            f"Kernels with unknown work take {share:.0%} of the time and have no point."
-        )
-    if drawn.without_work:
-        likely = {point.likely for point in drawn.without_work}
-        meanings = "; ".join(
-            f"{name}: {meaning}" for name, meaning in _LIKELY.items() if name in likely
-        )
-        sentences.append(f"Likely bound: guessed, not measured. {meanings}.")
-    if any(point.waves is not None for point in drawn.without_work):
+        share = f"{drawn.time_without_work_s / whole:.0%}"
+        sentences.append(f"Kernels with unknown work take {share} of the time and have no point.")
+    if without_work:
+        likely = {point.likely for point in without_work}
+        meanings = [f"{name}: {_LIKELY[name]}" for name in _LIKELY if name in likely]
+        sentences.append(f"Likely bound: guessed, not measured. {'; '.join(meanings)}.")
+    if any(point.waves is not None for point in without_work):
         sentences.append("Waves and occupancy are those of the row's longest kernel.")
-    if drawn.without_work and not drawn.points:
+    if without_work and not points:
         sentences.append(
             "To measure bounds, count FLOPs and bytes: `curvescope record --with ncu -o runs/ncu "
             "-- COMMAND`, then `curvescope roofline runs/ncu`; or record with PyTorch's profiler "

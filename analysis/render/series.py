@@ -20,11 +20,20 @@ from ..time_tables import NoiseOrigin, TimedCurve
 from .curve_picture import draw_curve
 from .tables import table
 from .text import render_curve
-from .words import note_hidden
+from .words import dim, join_texts, list_values, note_hidden
 
 _SHOWN = 25
 _NO_PAIR = "No curve has two sizes to compare: measure more of them."
+_NO_EDGE = "No edge and no slow size."
 _SURE = {Certainty.IS: ("takes", "take"), Certainty.MAY_BE: ("may take", "may take")}
+_SOURCES = {
+    NoiseOrigin.STATED: "as stated (--noise)",
+    NoiseOrigin.ESTIMATED: "estimated beside the edges of this curve; --noise states another",
+    NoiseOrigin.ASSUMED: "assumed, for the curve is too short to show its own; --noise states "
+    "another",
+    NoiseOrigin.REPEATS: "from its repeats",
+    NoiseOrigin.PUBLISHED: "from its published spread",
+}
 
 
 @dataclass(frozen=True)
@@ -52,8 +61,9 @@ class TimesDocument:
 
 def document_of(path: object, listed: Sequence[TimedCurve], axis: Axis) -> TimesDocument:
     """The document of the curves of a table."""
-    series = [
-        TimedSeries(
+    series = []
+    for curve in listed:
+        timed = TimedSeries(
             curve.problem,
             curve.device_name,
             curve.curve.points,
@@ -63,26 +73,18 @@ def document_of(path: object, listed: Sequence[TimedCurve], axis: Axis) -> Times
             curve.events,
             sentences(curve, axis),
         )
-        for curve in listed
-    ]
+        series.append(timed)
     return TimesDocument(str(path), axis.name, series)
 
 
 def noise_sentence(series: TimedCurve) -> str:
     """The error of a single time, and where it is from."""
-    source = {
-        NoiseOrigin.STATED: "as stated (--noise)",
-        NoiseOrigin.ESTIMATED: "estimated beside the edges of this curve; --noise states another",
-        NoiseOrigin.ASSUMED: "assumed, for the curve is too short to show its own; --noise states "
-        "another",
-        NoiseOrigin.REPEATS: "from its repeats",
-        NoiseOrigin.PUBLISHED: "from its published spread",
-    }[NoiseOrigin(series.noise_origin)]
+    source = _SOURCES[NoiseOrigin(series.noise_origin)]
     return f"A single time has a standard error of {100 * series.noise:.2g} %, {source}."
 
 
 def sentences(series: TimedCurve, axis: Axis) -> list[str]:
-    """What a curve is, in sentences: its slow sizes and edges, the largest first, then its rise."""
+    """A curve in sentences: its slow sizes and edges, the largest first, then its rise."""
     said = sorted(claimed(series.events), key=lambda event: -event.share)
     lines = [_event_sentence(event) for event in said]
     for named in series.shapes:
@@ -91,55 +93,47 @@ def sentences(series: TimedCurve, axis: Axis) -> list[str]:
 
 
 def _event_sentence(event: Event) -> str:
-    extra = event.extra_ms
+    extra, takes = event.extra_ms, _SURE[Certainty(event.certainty)]
     half = (extra.high - extra.low) / 2
     size = f"{number(extra.value, 3)} ± {number(half, 2)} ms"
+    share = f"({event.share:+.0%})"
     if event.kind == "slow":
-        verb = _SURE[Certainty(event.certainty)][len(event.sizes) > 1]
-        return (
-            f"{in_words(event.sizes)} {verb} longer than {event.at}, {event.sizes[-1]} by {size} "
-            f"({event.share:+.0%})."
-        )
-    verb = _SURE[Certainty(event.certainty)][0]
-    return (
-        f"{event.at} {verb} {size} ({event.share:+.0%}) more than the sizes on both sides of the "
-        f"edge from {event.before} explain."
-    )
+        slow, verb = in_words(event.sizes), takes[len(event.sizes) > 1]
+        return f"{slow} {verb} longer than {event.at}, {event.sizes[-1]} by {size} {share}."
+    edge = f"the sizes on both sides of the edge from {event.before} explain"
+    return f"{event.at} {takes[0]} {size} {share} more than {edge}."
 
 
 def _shape_sentences(named: Named, axis: Axis) -> list[str]:
+    sentence = _say_shape(named, axis)
+    return [sentence] if sentence else []
+
+
+def _say_shape(named: Named, axis: Axis) -> str:
     if named.shape == Shape.STAIRS:
         others = f" ({in_words(named.steps)} would fit, too)" if named.steps else ""
-        return [f"The edges are stairs of {named.step}{others}: pad to its multiples."]
+        return f"The edges are stairs of {named.step}{others}: pad to its multiples."
+    near = f"from {named.at} on the rate is within 10 % of its largest"
     if named.shape == Shape.KNEE:
-        return [
-            f"A knee: about the same time for small {axis.values}, then in proportion; from "
-            f"{named.at} on the rate is within 10 % of its largest."
-        ]
+        same = f"about the same time for small {axis.values}"
+        return f"A knee: {same}, then in proportion; {near}."
     if named.shape == Shape.PLATEAU:
-        return [
-            f"A plateau: from {named.at} on the rate is within 10 % of its largest, so more "
-            f"{axis.unit} together gain little."
-        ]
+        return f"A plateau: {near}, so more {axis.unit} together gain little."
     if named.shape == Shape.SUPER:
-        return [f"Super-linear: the time grows faster than the {axis.unit}, so the rate falls."]
+        return f"Super-linear: the time grows faster than the {axis.unit}, so the rate falls."
     if named.shape == Shape.SAW:
-        interval = f"{named.low:+.0%} to {named.high:+.0%}"
-        return [
-            f"A saw tooth: sizes that are no multiple of {named.step} take {named.share:+.0%} "
-            f"({interval}) against the next multiple."
-        ]
-    if named.shape == Shape.NONE:
-        return ["No edge and no slow size."]
-    return []
+        share = f"{named.share:+.0%} ({named.low:+.0%} to {named.high:+.0%})"
+        apart = f"sizes that are no multiple of {named.step}"
+        return f"A saw tooth: {apart} take {share} against the next multiple."
+    return _NO_EDGE if named.shape == Shape.NONE else ""
 
 
 def in_words(sizes: Sequence[int]) -> str:
     """Some sizes, or the first and last of many."""
     if len(sizes) > 3:
         return f"{sizes[0]} to {sizes[-1]}"
-    *most, last = map(str, sizes)
-    return f"{', '.join(most)} and {last}" if most else last
+    *most, last = sizes
+    return f"{list_values(most)} and {last}" if most else str(last)
 
 
 def render_series(
@@ -147,66 +141,64 @@ def render_series(
 ) -> RenderableType:
     """Every curve with a shape, those with edges and slow sizes first; one alone in full."""
     if len(listed) == 1:
-        (only,) = listed
-        title = Text(", ".join(filter(None, (only.problem, only.device_name))), "bold")
-        lines = sentences(only, axis)
-        rivals = [f"Rival: {named.rival}." for named in only.shapes if named.rival]
-        return Group(
-            *([title] if title.plain else []),
-            Text(lines[0], "bold"),
-            *map(Text, lines[1:]),
-            *(Text(line, "dim") for line in rivals),
-            Text(),
-            draw_curve(only),
-            Text(),
-            render_curve(only.curve, axis),
-            Text(noise_sentence(only), "dim"),
-        )
+        return _curve_in_full(listed[0], axis)
+    limit = None if everything else _SHOWN
+    events = [(series, event) for series in listed for event in claimed(series.events)]
+    events.sort(key=lambda pair: -pair[1].share)
+    shapes = []
+    for series in listed:
+        for named in series.shapes:
+            if named.shape != Shape.NONE:
+                lines = _shape_sentences(named, axis)
+                shapes += [f"{name_of(series)}: {line}" for line in lines]
+    has_pairs = any(len(series.fit.sizes) > 1 for series in listed)
+    nothing = Text(_NO_EDGE if has_pairs else _NO_PAIR, "bold")
+    head: RenderableType = _events(events[:limit]) if events else nothing
+    hidden: list[Text] = []
+    notes = [_count_curves(listed)]
+    if not everything:
+        hidden = note_hidden(len(shapes) - _SHOWN, "shape", "shapes")
+        smaller = note_hidden(len(events) - _SHOWN, "smaller", "smaller ones")
+        notes += [note.plain for note in smaller]
+    noises = [100 * series.noise for series in listed]
+    error = f"{min(noises):.2g} to {max(noises):.2g} %"
+    notes.append(f"A single time has a standard error of {error}, see each curve.")
+    return Group(head, *map(Text, shapes[:limit]), *hidden, *dim(notes))
+
+
+def _count_curves(listed: Sequence[TimedCurve]) -> str:
+    quiet = sum(not claimed(series.events) for series in listed)
+    without = f"{quiet} without an edge or a slow size"
+    return f"{counted(len(listed), 'curve')}, {without}; the tests of all are one family."
+
+
+def _curve_in_full(series: TimedCurve, axis: Axis) -> RenderableType:
+    """One curve: its shape, its picture and its table."""
+    title = join_texts((series.problem, series.device_name))
+    blocks: list[RenderableType] = [Text(title, "bold")] if title else []
+    first, *others = sentences(series, axis)
+    blocks += [Text(first, "bold"), *map(Text, others)]
+    blocks += dim(f"Rival: {named.rival}." for named in series.shapes if named.rival)
+    blocks += [Text(), draw_curve(series), Text(), render_curve(series.curve, axis)]
+    return Group(*blocks, Text(noise_sentence(series), "dim"))
+
+
+def _events(events: Sequence[tuple[TimedCurve, Event]]) -> RenderableType:
+    """The edges and slow sizes of several curves."""
     rows = table("problem", "device", "shape", "at", "ms", "share", "p", words=("device", "shape"))
-    found = [(series, event) for series in listed for event in claimed(series.events)]
-    found.sort(key=lambda pair: -pair[1].share)
-    for series, event in found[: None if everything else _SHOWN]:
+    for series, event in events:
         may_be = "may be " if event.certainty == Certainty.MAY_BE else ""
+        kind = "slow" if event.kind == "slow" else "edge"
         rows.add_row(
             Text(series.problem or ""),
             Text(series.device_name or ""),
-            f"{may_be}{'slow' if event.kind == 'slow' else 'edge'}",
+            f"{may_be}{kind}",
             in_words(event.sizes) if event.sizes else str(event.at),
             number(event.extra_ms.value, 3),
             f"{event.share:+.0%}",
             f"{event.p_adjusted:.1g}",
         )
-    quiet = [series for series in listed if not claimed(series.events)]
-    notes = [
-        f"{counted(len(listed), 'curve')}, {len(quiet)} without an edge or a slow size; the tests "
-        "of all are one family."
-    ]
-    if not everything:
-        notes += [
-            note.plain for note in note_hidden(len(found) - _SHOWN, "smaller", "smaller ones")
-        ]
-    noises = sorted(series.noise for series in listed)
-    notes.append(
-        f"A single time has a standard error of {100 * noises[0]:.2g} to {100 * noises[-1]:.2g} %, "
-        "see each curve."
-    )
-    has_pairs = any(len(series.fit.sizes) > 1 for series in listed)
-    nothing = "No edge and no slow size." if has_pairs else _NO_PAIR
-    head: RenderableType = rows if found else Text(nothing, "bold")
-    others = [
-        f"{name_of(series)}: {line}"
-        for series in listed
-        for named in series.shapes
-        for line in _shape_sentences(named, axis)
-        if named.shape != Shape.NONE
-    ]
-    hidden = [] if everything else note_hidden(len(others) - _SHOWN, "shape", "shapes")
-    return Group(
-        head,
-        *map(Text, others[: None if everything else _SHOWN]),
-        *hidden,
-        *(Text(note, "dim") for note in notes),
-    )
+    return rows
 
 
 def choose_curves(
@@ -229,4 +221,4 @@ def choose_curves(
 
 def name_of(series: TimedCurve) -> str:
     """The problem and device of a curve."""
-    return ", ".join(filter(None, (series.problem, series.device_name))) or "the curve"
+    return join_texts((series.problem, series.device_name)) or "the curve"

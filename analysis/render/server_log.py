@@ -16,7 +16,7 @@ from ...base.counted import counted
 from ...base.numbers import number, signed
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import Recording
-from ..decompose.curve import Curve
+from ..decompose.curve import Curve, Point
 from ..decompose.statistics import Estimate
 from ..server_edges import Edge
 from ..server_log import (
@@ -35,12 +35,13 @@ from . import terminal
 from .documents import print_document
 from .explained import CurvePoint
 from .tables import table
-from .words import interval, note_hidden
+from .words import interval, join_texts, note_hidden, show_ms
 
 _SHOWN = 12  # sizes of a short table
 _LINES = ("line of decode steps", "lines of decode steps")
 _LEAST_PADDING = 0.02  # of the decode time, that is worth a sentence
 _LEAST_WAITING = 0.1  # of the lines, likewise
+_SUGGESTED = "Suggested, not tested: a log is no experiment."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ class ServerLogDocument:
 def show_server_log(
     recording: Recording, path: object, *, limit_ms: float | None, everything: bool, as_json: bool
 ) -> None:
-    """Print what a log tells, as text or as a document; `path` is the recording or log that the
+    """Print the answer of a log, as text or as a document; `path` is the recording or log that the
     user named.
     """
     log, made = log_document(recording, path, limit_ms)
@@ -104,11 +105,11 @@ def show_server_log(
     for line in _further(log, made):
         console.print(Text(line))
     if made.bends:
-        console.print(Text("Suggested, not tested: a log is no experiment.", "dim"))
-    if log.curve is not None:
-        terminal.print_below(console, _table(log, made.bends, everything))
-    else:
+        console.print(Text(_SUGGESTED, "dim"))
+    if log.curve is None:
         terminal.print_below(console, _few(log, everything))
+    else:
+        terminal.print_below(console, _table(log, log.curve, made.bends, everything))
     for line in (*describe_lost(recording.meta.get("lost", {})), *log.notes):
         console.print(Text(line, "dim"))
     if made.commands:
@@ -119,9 +120,13 @@ def show_server_log(
 def log_document(
     recording: Recording, path: object, limit_ms: float | None = None
 ) -> tuple[LogCurve, ServerLogDocument]:
-    """What a log tells, and its document; CurvescopeError without a decode step."""
+    """The cost curve of a log, and its document; CurvescopeError without a decode step."""
     log = explain_log(recording)
     bends = [_bend(edge, log) for edge in log.edges]
+    points = () if log.curve is None else log.curve.points
+    best = None
+    if log.curve is not None and log.noise is None:
+        best = best_batch(log.curve, limit_ms)
     return log, ServerLogDocument(
         recording=str(path),
         headline=bends[0].sentence if bends else _nothing(log),
@@ -132,13 +137,11 @@ def log_document(
         outside_graphs=log.outside,
         bends=bends,
         padding=log.padding,
-        best_batch=None
-        if log.curve is None or log.noise is not None
-        else best_batch(log.curve, limit_ms),
+        best_batch=best,
         limit_ms=limit_ms,
         prompts=log.prompts,
         batching=log.batching,
-        curve=() if log.curve is None else [CurvePoint.of(point) for point in log.curve.points],
+        curve=[CurvePoint.of(point) for point in points],
         medians=log.medians,
         notes=log.notes,
         commands=_commands(log, path),
@@ -150,24 +153,29 @@ def log_lead(recording: Recording) -> tuple[str, str]:
     log, made = log_document(recording, recording.named)
     lines = []
     for bend in made.bends:
-        lines += [] if bend.sentence == made.headline else [bend.sentence]
-        lines += [f"{bend.advice} {bend.setting}."] if bend.advice and bend.setting else []
+        if bend.sentence != made.headline:
+            lines.append(bend.sentence)
+        if bend.advice and bend.setting:
+            lines.append(f"{bend.advice} {bend.setting}.")
     lines += _further(log, made)
-    lines += ["Suggested, not tested: a log is no experiment."] if made.bends else []
+    if made.bends:
+        lines.append(_SUGGESTED)
     return made.headline, " ".join([*lines, *log.notes])
 
 
 def _title(log: LogCurve, path: object) -> str:
     server = log.server
-    name = " ".join(filter(None, (server.get("server"), server.get("version"))))
-    facts = (
-        f"{PurePath(str(path)).name}: {name}",
-        f"{_steps(log)} of {sizes_in_words(log.sizes)} requests",
-        None if not server.get("most_requests") else f"at most {server['most_requests']} requests",
-        "eager" if server.get("eager") else None,
-        None if (server.get("engines") or 1) < 2 else f"{server['engines']} engines together",
-    )
-    return ", ".join(filter(None, facts))
+    name = join_texts((server.get("server"), server.get("version")), " ")
+    facts = [f"{PurePath(str(path)).name}: {name}"]
+    facts.append(f"{_steps(log)} of {sizes_in_words(log.sizes)} requests")
+    if server.get("most_requests"):
+        facts.append(f"at most {server['most_requests']} requests")
+    if server.get("eager"):
+        facts.append("eager")
+    engines = server.get("engines") or 1
+    if engines > 1:
+        facts.append(f"{engines} engines together")
+    return ", ".join(facts)
 
 
 def _steps(log: LogCurve) -> str:
@@ -178,22 +186,21 @@ def _steps(log: LogCurve) -> str:
 def _bend(edge: Edge, log: LogCurve) -> LogBend:
     sizes, extra = sizes_in_words((edge.at + 1, edge.last)), _ms(edge.extra_ms)
     share = f"{edge.share:.0%} of the decode steps of this log"
-    many = "Batch" if edge.at + 1 == edge.last else "Batches"
+    is_single = edge.at + 1 == edge.last
+    batches, ending = ("Batch", "s") if is_single else ("Batches", "")
     if edge.known:
-        leave = "leaves" if many == "Batch" else "leave"
-        sentence = (
-            f"{many} {sizes} {leave} the graph that was captured up to {edge.at}: {extra} a step, "
-            f"{share}."
-        )
+        leave = f"leave{ending} the graph that was captured up to {edge.at}"
+        sentence = f"{batches} {sizes} {leave}: {extra} a step, {share}."
     else:
-        takes = "takes" if many == "Batch" else "take"
+        takes = f"take{ending} {extra} a step more than the line through smaller ones"
         why = "The log does not say why."
         if edge.captured:
             why = f"{edge.at} is a captured size, so they run other graphs."
-        sentence = (
-            f"{many} {sizes} {takes} {extra} a step more than the line through smaller ones, "
-            f"{share}. {why}"
-        )
+        sentence = f"{batches} {sizes} {takes}, {share}. {why}"
+    advice, setting = None, None
+    if edge.known:
+        advice = f"Capture {_say_needed(log, edge.last)}:"
+        setting = _capture(log, edge.last)
     return LogBend(
         at=edge.at,
         to=edge.last,
@@ -203,8 +210,8 @@ def _bend(edge: Edge, log: LogCurve) -> LogBend:
         steps=edge.steps,
         share=edge.share,
         sentence=sentence,
-        advice=f"Capture {_say_needed(log, edge.last)}:" if edge.known else None,
-        setting=_capture(log, edge.last) if edge.known else None,
+        advice=advice,
+        setting=setting,
     )
 
 
@@ -240,60 +247,54 @@ _MORE_LINES = {
 
 def _nothing(log: LogCurve) -> str:
     """What to say of a log in which no bend is significant."""
-    steady = log.curve is None
-    rest = (
-        f"The load is steady: fewer than {LEAST_SIZES} sizes have {BLOCKS} decode steps, so there "
-        "is no curve, and nothing is claimed."
-        if steady
-        else "No significant bend: each request adds about as much as the one before."
-    )
-    if log.curve is not None and _falls(log.curve):
-        small, large = log.curve.points[0], log.curve.points[-1]
-        rest = (
-            f"No significant bend, but {large.condition} requests take less time a step than "
-            f"{small.condition}: something besides their number changed within this log."
-        )
-    if log.noise is not None and log.server.get("changed"):
-        rest = f"{OTHER_SETTINGS}, so its steps are those of no one curve."
-    elif log.noise is not None:
-        rest = (
-            f"Steps of equally many requests differ by {log.noise:.0%}, too much to look for a "
-            "bend: other work ran on the machine, or prompts were computed meanwhile. Serve the "
-            "load again on a quiet machine."
-        )
-    if log.batching is not None and not log.batching.helps:
-        rest = _hardly_helps(log.batching)
-    if steady and log.decode_steps < LEAST_SIZES * BLOCKS:
-        rest = (
-            f"The log has {_steps(log)}, too few for a curve: one takes {LEAST_SIZES} numbers of "
-            f"requests with {BLOCKS} each. Nothing is claimed."
-        )
-    changing = log.server.get("lines_of_changing_load") or 0
-    if steady and log.decode_steps < min(changing, LEAST_SIZES * BLOCKS):
-        rest = (
-            f"The load changes faster than the log has lines: in the time of {changing} of "
-            f"{changing + log.decode_steps} the requests changed, so there is no curve. "
-            f"{_MORE_LINES.get(str(log.server.get('server')), _LONGER)}"
-        )
+    rest = _why_no_bend(log)
     if log.limit == 0:
         return f"Graphs are turned off; what that costs this log cannot tell. {rest}"
     if not log.outside:
         return f"{_without_graph(log)}{rest}"
-    outside = (
-        f"{log.outside:.0%} of the decode steps have more than the {log.limit} requests of the "
-        "largest graph"
-    )
+    more = f"more than the {log.limit} requests of the largest graph"
+    outside = f"{log.outside:.0%} of the decode steps have {more}"
     if log.beyond_ms is None:
-        return (
-            f"{outside}; what that costs this log cannot tell, as hardly a step around it has "
-            f"fewer. {rest}"
-        )
+        why = "as hardly a step around it has fewer"
+        return f"{outside}; what that costs this log cannot tell, {why}. {rest}"
     return f"{outside}, and that costs nothing certain: {_ms(log.beyond_ms)} a step. {rest}"
 
 
-def _falls(curve: Curve) -> bool:
-    """Whether the largest size takes less time than the smallest."""
-    return curve.points[-1].time_ms.high < curve.points[0].time_ms.low
+def _why_no_bend(log: LogCurve) -> str:
+    """Why a log shows no bend: the reason that says most."""
+    server, batching = log.server, log.batching
+    enough = LEAST_SIZES * BLOCKS
+    if log.curve is None:
+        changing = server.get("lines_of_changing_load") or 0
+        if log.decode_steps < min(changing, enough):
+            lines = f"in the time of {changing} of {changing + log.decode_steps}"
+            remedy = _MORE_LINES.get(str(server.get("server")), _LONGER)
+            return (
+                f"The load changes faster than the log has lines: {lines} the requests changed, so "
+                f"there is no curve. {remedy}"
+            )
+        if log.decode_steps < enough:
+            takes = f"one takes {LEAST_SIZES} numbers of requests with {BLOCKS} each"
+            return f"The log has {_steps(log)}, too few for a curve: {takes}. Nothing is claimed."
+    if batching is not None and not batching.helps:
+        return _hardly_helps(batching)
+    if log.noise is not None and server.get("changed"):
+        return f"{OTHER_SETTINGS}, so its steps are those of no one curve."
+    if log.noise is not None:
+        return (
+            f"Steps of equally many requests differ by {log.noise:.0%}, too much to look for a "
+            "bend: other work ran on the machine, or prompts were computed meanwhile. Serve the "
+            "load again on a quiet machine."
+        )
+    if log.curve is None:
+        few = f"fewer than {LEAST_SIZES} sizes have {BLOCKS} decode steps"
+        return f"The load is steady: {few}, so there is no curve, and nothing is claimed."
+    small, large = log.curve.points[0], log.curve.points[-1]
+    if large.time_ms.high < small.time_ms.low:
+        takes = f"{large.condition} requests take less time a step than {small.condition}"
+        changed = "something besides their number changed within this log"
+        return f"No significant bend, but {takes}: {changed}."
+    return "No significant bend: each request adds about as much as the one before."
 
 
 def _without_graph(log: LogCurve) -> str:
@@ -303,20 +304,18 @@ def _without_graph(log: LogCurve) -> str:
     largest = server.get("largest_with_graph")
     if log.curve is not None or not lines or largest is None or smallest <= largest:
         return ""
-    return (
-        f"{counted(lines, 'line')} ran without a graph, from {smallest} requests on; the largest "
-        f"with one had {largest}. "
-    )
+    apart = f"{counted(lines, 'line')} ran without a graph, from {smallest} requests on"
+    return f"{apart}; the largest with one had {largest}. "
 
 
 def _hardly_helps(batching: Batching) -> str:
     few, many = batching.few, batching.many
     gain = f"{number(batching.gain.value, 3)} times ({interval(batching.gain, 3)})"
+    slower = f"{number(batching.slower, 3)} times as long"
     return (
         f"Batching hardly helps: {many} requests give {gain} the tokens per second of {few}, and "
-        f"their step takes {number(batching.slower, 3)} times as long. Most of a step is done for "
-        "each request apart: a trace of one step shows which kernels run more often, or take "
-        "longer, with more requests."
+        f"their step takes {slower}. Most of a step is done for each request apart: a trace of one "
+        "step shows which kernels run more often, or take longer, with more requests."
     )
 
 
@@ -326,33 +325,26 @@ def _further(log: LogCurve, made: ServerLogDocument) -> list[str]:
     if log.edges and log.batching is not None and not log.batching.helps:
         lines.append(_hardly_helps(log.batching))
     if log.outside and log.beyond_ms is None and log.limit:
-        lines.append(
-            f"Capture {_say_needed(log, log.sizes[1])}, and compare both logs: "
-            f"`{_capture(log, log.sizes[1])}`."
-        )
-    if log.curve is not None:
-        lines += _best(log, made)
-    if log.padding is not None and log.padding.low > _LEAST_PADDING:
-        share = f"{log.padding.value:.0%} ({log.padding.low:.0%} to {log.padding.high:.0%})"
+        needed, option = _say_needed(log, log.sizes[1]), _capture(log, log.sizes[1])
+        lines.append(f"Capture {needed}, and compare both logs: `{option}`.")
+    if log.curve is not None and log.noise is None:
+        lines.append(_best(log, log.curve, made))
+    padding = log.padding
+    if padding is not None and padding.low > _LEAST_PADDING:
+        share = f"{padding.value:.0%} ({padding.low:.0%} to {padding.high:.0%})"
         lines.append(
             f"Padding to captured sizes takes {share} of the decode time; capture the sizes that "
             "run often."
         )
-    for cost in log.prompts:
-        beside = "beside decoding requests" if cost.mode == "mixed" else "alone"
+    lines += map(_say_prompts, log.prompts)
+    thrown_out = log.server.get("preemptions")
+    if thrown_out:
         lines.append(
-            f"1,000 prompt tokens {beside} take {number(cost.ms_per_1000.value, 3)} ms "
-            f"({interval(cost.ms_per_1000, 3)}; {counted(cost.steps, 'step')}, median "
-            f"{cost.tokens:,.0f} tokens)."
+            f"Requests were thrown out of the cache {counted(thrown_out, 'time')} and computed "
+            "again: allow fewer requests, or give the cache more memory."
         )
-    if log.server.get("preemptions"):
-        lines.append(
-            f"Requests were thrown out of the cache {counted(log.server['preemptions'], 'time')} "
-            "and computed again: allow fewer requests, or give the cache more memory."
-        )
-    waiting, running = (
-        log.server.get(name) or 0 for name in ("lines_waiting_for_cache", "lines_running")
-    )
+    waiting = log.server.get("lines_waiting_for_cache") or 0
+    running = log.server.get("lines_running") or 0
     if waiting > _LEAST_WAITING * running:
         lines.append(
             f"In {waiting} of {running} lines requests waited while the KV cache was full: it "
@@ -361,86 +353,78 @@ def _further(log: LogCurve, made: ServerLogDocument) -> list[str]:
     return lines
 
 
-def _best(log: LogCurve, made: ServerLogDocument) -> list[str]:
-    assert log.curve is not None
-    curve = log.curve
-    if log.noise is not None:
-        return []
+def _say_prompts(cost: PromptCost) -> str:
+    """The cost of prompt tokens."""
+    beside = "beside decoding requests" if cost.mode == "mixed" else "alone"
+    time = cost.ms_per_1000
+    basis = f"{counted(cost.steps, 'step')}, median {cost.tokens:,.0f} tokens"
+    takes = f"{show_ms(time.value, 3)} ({interval(time, 3)}; {basis})"
+    return f"1,000 prompt tokens {beside} take {takes}."
+
+
+def _best(log: LogCurve, curve: Curve, made: ServerLogDocument) -> str:
+    """The number of requests with the most tokens a second."""
     if made.best_batch is None:
-        least = min(point.time_ms.value for point in curve.points)
-        return [
-            f"No size keeps {number(made.limit_ms or 0, 3)} ms; the fastest step takes "
-            f"{number(least, 3)} ms."
-        ]
+        least_ms = min(curve.times_ms.values())
+        limit = show_ms(made.limit_ms or 0, 3)
+        return f"No size keeps {limit}; the fastest step takes {show_ms(least_ms, 3)}."
     time = curve.at(made.best_batch).time_ms
-    rate = 1e3 * made.best_batch / time.value
-    under = "" if made.limit_ms is None else f" under {number(made.limit_ms, 3)} ms a step"
-    return [
-        f"Best batch{under}: {made.best_batch} requests, {number(rate, 4)} {_rate_unit(log)}, "
-        f"{number(time.value, 4)} ms a step ({interval(time, 4)})."
-    ]
+    rate = number(1e3 * made.best_batch / time.value, 4)
+    under = "" if made.limit_ms is None else f" under {show_ms(made.limit_ms, 3)} a step"
+    step = f"{show_ms(time.value)} a step ({interval(time, 4)})"
+    return f"Best batch{under}: {made.best_batch} requests, {rate} {_rate_unit(log)}, {step}."
 
 
-def _table(log: LogCurve, bends: Sequence[LogBend], everything: bool) -> RenderableType:
+def _table(
+    log: LogCurve, curve: Curve, bends: Sequence[LogBend], everything: bool
+) -> RenderableType:
     """The curve, or the sizes around its bends and some between."""
-    assert log.curve is not None
-    points = log.curve.points
+    points = curve.points
     if not everything and len(points) > _SHOWN:
-        near = {
-            index
-            for bend in bends[:2]
-            for index, p in enumerate(points)
-            if -2 < p.condition - bend.at < 3
-        }
-        even = {round(i * (len(points) - 1) / (_SHOWN - 5)) for i in range(_SHOWN - 4)}
-        points = tuple(points[index] for index in sorted(near | even))
-    rows = table(
-        "requests",
-        "step ms",
-        "95 % interval",
-        "ms/request",
-        _rate_unit(log),
-        "spread",
-        "n",
-        first="right",
-    )
+        points = _choose_points(points, bends[:2])
+    unit = _rate_unit(log)
+    heads = ("requests", "step ms", "95 % interval", "ms/request", unit, "spread", "n")
+    rows = table(*heads, first="right")
     for point in points:
-        time, spread = point.time_ms.value, point.spread
+        size, time, spread = point.condition, point.time_ms.value, point.spread
         rows.add_row(
-            str(point.condition),
+            str(size),
             number(time),
             interval(point.time_ms, 4),
-            number(time / point.condition),
-            number(1e3 * point.condition / time),
+            number(time / size),
+            number(1e3 * size / time),
             "unknown" if spread is None else f"{spread:.1%}",
             str(point.n),
         )
     what = "steps" if log.server.get("lines") == "steps" else "lines"
-    return Group(
-        rows,
-        *note_hidden(len(log.curve.points) - len(points), "size"),
-        Text(
-            f"Median of n {what}; the intervals are of {BLOCKS} blocks in the order of the log.",
-            "dim",
-        ),
-    )
+    blocks = f"the intervals are of {BLOCKS} blocks in the order of the log"
+    hidden = note_hidden(len(curve.points) - len(points), "size")
+    return Group(rows, *hidden, Text(f"Median of n {what}; {blocks}.", "dim"))
+
+
+def _choose_points(points: Sequence[Point], bends: Sequence[LogBend]) -> tuple[Point, ...]:
+    """The sizes around bends, and some that lie evenly between all."""
+    step = (len(points) - 1) / (_SHOWN - 5)
+    chosen = {round(place * step) for place in range(_SHOWN - 4)}
+    for index, point in enumerate(points):
+        if any(-2 < point.condition - bend.at < 3 for bend in bends):
+            chosen.add(index)
+    return tuple(points[index] for index in sorted(chosen))
 
 
 def _few(log: LogCurve, everything: bool) -> RenderableType:
     """What there is of a log without a curve: the median of each number of requests."""
-    shown = (
-        log.medians if everything else sorted(log.medians, key=lambda median: -median.n)[:_SHOWN]
-    )
+    shown: Sequence[SizeTime] = log.medians
+    if not everything:
+        shown = sorted(shown, key=lambda median: -median.n)[:_SHOWN]
     rows = table("requests", "step ms", _rate_unit(log), "n", first="right")
     for median in sorted(shown, key=lambda median: median.requests):
         rate = number(1e3 * median.requests / median.time_ms)
         rows.add_row(str(median.requests), number(median.time_ms), rate, str(median.n))
     what = "steps" if log.server.get("lines") == "steps" else "lines"
-    return Group(
-        rows,
-        *note_hidden(len(log.medians) - len(shown), "size"),
-        Text(f"Median of n {what}, without an interval: they are too few for one.", "dim"),
-    )
+    hidden = note_hidden(len(log.medians) - len(shown), "size")
+    note = f"Median of n {what}, without an interval: they are too few for one."
+    return Group(rows, *hidden, Text(note, "dim"))
 
 
 def _rate_unit(log: LogCurve) -> str:
@@ -464,26 +448,19 @@ def _commands(log: LogCurve, path: object) -> list[str]:
     sizes = _say_traced(log)
     if not sizes:
         return []
+    running = f"# with {' and with '.join(sizes)} requests running"
+    server, trace = log.server.get("server"), "TRACE.json.gz"
+    if server == "llama.cpp":
+        bench = f"llama-batched-bench -m MODEL -ntg 64 -npl {','.join(sizes)}"
+        commands, trace = [f"curvescope record -o trace -- {bench}"], "trace"
+    elif server == "TensorRT-LLM":
+        settings = "TLLM_PROFILE_START_STOP=100-120 TLLM_TORCH_PROFILE_TRACE=trace.json"
+        commands, trace = [f"{settings} trtllm-serve …   {running}"], "trace.json"
+    else:
+        host = f"http://localhost:{30000 if server == 'SGLang' else 8000}"
+        commands = [
+            f"curl -X POST {host}/start_profile   {running}",
+            f"curl -X POST {host}/stop_profile",
+        ]
     after = f"curvescope compare {path} AFTER.log   # after the change"
-    if log.server.get("server") == "llama.cpp":
-        return [
-            "curvescope record -o trace -- llama-batched-bench -m MODEL -ntg 64 -npl "
-            f"{','.join(sizes)}",
-            "curvescope explain trace",
-            after,
-        ]
-    if log.server.get("server") == "TensorRT-LLM":
-        return [
-            "TLLM_PROFILE_START_STOP=100-120 TLLM_TORCH_PROFILE_TRACE=trace.json trtllm-serve …"
-            f"   # with {' and with '.join(sizes)} requests running",
-            "curvescope explain trace.json",
-            after,
-        ]
-    port = 30000 if log.server.get("server") == "SGLang" else 8000
-    return [
-        f"curl -X POST http://localhost:{port}/start_profile   # with {' and with '.join(sizes)} "
-        "requests running",
-        f"curl -X POST http://localhost:{port}/stop_profile",
-        "curvescope explain TRACE.json.gz",
-        after,
-    ]
+    return [*commands, f"curvescope explain {trace}", after]

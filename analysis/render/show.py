@@ -44,7 +44,7 @@ def show_diagnosis(
     """Print the answer on one page; or one finding of it in full; or everything; or JSON.
 
     Split is the excess of a `pair`, e.g. `4,8`, or the curvature `at` a batch size, in place of the
-    anomalies. `mode` is that of the steps of an inference server; default: the one with most sizes.
+    anomalies. `mode` chooses the steps of an inference server; default: the one with most sizes.
     With the `facts` of the factors of complete steps, it prints what profiled steps suggest, too.
     """
     diagnosis = explain(recording, axis, mode, by_instance=by_instance)

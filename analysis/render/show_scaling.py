@@ -38,25 +38,24 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     measured yet.
     """
     plan = PLAN_FILE.read(folder)
-    recordings = {devices: rank_recordings(folder, devices) for devices in plan.devices}
-    measured = [
-        _tables(point, recordings[point.devices])
-        for point in plan.points
-        if recordings[point.devices]
-    ]
+    recordings = {}
+    for devices in plan.devices:
+        ranks = rank_recordings(folder, devices)
+        if ranks:
+            recordings[devices] = ranks
+    measured, empty = [], []
+    for point in plan.points:
+        if point.devices in recordings:
+            measured.append(_tables(point, recordings[point.devices]))
+    for devices, ranks in recordings.items():
+        empty += [(devices, cell) for cell in ranks[0].meta.get("unmeasured") or ()]
     series = scale(measured, plan.weak, plan.strong, plan.protocol.statistic)
-    empty = [
-        (devices, cell)
-        for devices, ranks in recordings.items()
-        if ranks
-        for cell in ranks[0].meta.get("unmeasured") or ()
-    ]
+    resume = f"curvescope scale measure --resume {folder}"
     if not series and not empty:
         raise CurvescopeError(
-            f"{folder} has no step on one device yet: `curvescope scale measure --resume {folder}` "
-            "resumes the run."
+            f"{folder} has no step on one device yet: `{resume}` resumes the run."
         )
-    first = next((ranks[0].meta for ranks in recordings.values() if ranks), {})
+    meta = next((ranks[0].meta for ranks in recordings.values()), {})
     complete = is_complete(folder, plan)
     if as_json:
         document = ScalingDocument(
@@ -67,7 +66,10 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
             precision=plan.configuration.precision,
             threads=plan.threads,
             input=plan.source,
-            **{name: first.get(name) for name in ("device", "protocol", "versions", "lost")},
+            device=meta.get("device"),
+            protocol=meta.get("protocol"),
+            versions=meta.get("versions"),
+            lost=meta.get("lost"),
             empty=[{"devices": devices, **cell} for devices, cell in empty],
             series=series,
         )
@@ -76,7 +78,7 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     console = terminal.console()
     for sentence in filter(None, map(scaling_sentence, series)):
         console.print(Text(sentence, "bold"))
-    console.print(Text(_headline(plan, first)))
+    console.print(Text(_headline(plan, meta)))
     for run in series:
         terminal.print_below(console, render_series(run, everything))
     console.print()
@@ -86,13 +88,13 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     if not complete:
         console.print(Text("Not complete: some points are not measured yet.", "yellow"))
     console.print(Text(f"Recorded in {folder}, one recording per rank. Next:"))
+    first = folder / "devices1" / "rank0"
     last = folder / f"devices{plan.devices[-1]}" / "rank0"
-    terminal.print_commands(
-        console,
-        *([] if complete else [f"curvescope scale measure --resume {folder}"]),
-        *([] if everything else [f"curvescope explain {folder} --all"]),
-        f"curvescope compare {folder / 'devices1' / 'rank0'} {last} --by layer",
-    )
+    if not complete:
+        terminal.print_commands(console, resume)
+    if not everything:
+        terminal.print_commands(console, f"curvescope explain {folder} --all")
+    terminal.print_commands(console, f"curvescope compare {first} {last} --by layer")
 
 
 def _tables(point: ScalingPoint, recordings: Sequence[Recording]) -> PointTables:
@@ -102,24 +104,23 @@ def _tables(point: ScalingPoint, recordings: Sequence[Recording]) -> PointTables
         rank = rank_info_of(recording.meta)
         node = None if rank is None else rank.node
         kernels = [recording.frame("kernels", KERNEL_COLUMNS)]
-        kernels += [piece.to_pandas().astype(_TEXTS) for piece in copies(recording, KERNEL_COLUMNS)]
+        for piece in copies(recording, KERNEL_COLUMNS):
+            kernels.append(piece.to_pandas().astype(_TEXTS))
         work = pd.concat(kernels, ignore_index=True)
         chosen = steps[steps["batch"] == point.batch]
         ranks.append(RankTables(index, node, chosen, work, recording.frame("ranges")))
-    return PointTables(point, tuple(ranks), int(recordings[0].meta.get("discarded_steps", 0)))
+    discarded = int(recordings[0].meta.get("discarded_steps", 0))
+    return PointTables(point, tuple(ranks), discarded)
 
 
 def _headline(plan: ScalingPlan, meta: dict[str, Any]) -> str:
     configuration, device = plan.configuration, meta.get("device") or {}
-    precision = configuration.precision or "fp32"
-    facts = [
-        configuration.network,
-        f"{configuration.mode} step",
-        precision,
-        str(device.get("name")),
-    ]
-    facts += [f"{counted(plan.threads, 'thread')} per process"] if plan.threads else []
-    return ", ".join([*facts, f"protocol {plan.protocol.name}", f"input {plan.source}"])
+    facts = [configuration.network, f"{configuration.mode} step"]
+    facts += [configuration.precision or "fp32", str(device.get("name"))]
+    if plan.threads:
+        facts.append(f"{counted(plan.threads, 'thread')} per process")
+    facts += [f"protocol {plan.protocol.name}", f"input {plan.source}"]
+    return ", ".join(facts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from ..time_tables import TimedCurve
 from . import terminal
 from .series import name_of, noise_sentence
 from .tables import table
+from .words import show_ms
 
 _SHOWN = (1, 2, 4, 8, 16, 32, 64)
 _DEPTHS = (1, 2, 3, 4, 5, 7, 15, 31, 63)
@@ -72,13 +73,16 @@ def show_sizes(document: SizesDocument, curve: TimedCurve, axis: Axis, *, unifor
     rows = table("sizes", "mean ms", "padding", "list", first="right", words=("list",))
     for listed in document.lists:
         if listed.count in _SHOWN or listed is document.lists[-1]:
-            sizes = " ".join(map(str, listed.sizes))
-            padding = f"{listed.padding:.1%}"
-            rows.add_row(str(listed.count), number(listed.mean_ms), padding, Text(sizes))
+            mean, padding = number(listed.mean_ms), f"{listed.padding:.1%}"
+            rows.add_row(str(listed.count), mean, padding, Text(_join(listed.sizes)))
     terminal.print_below(console, rows)
     console.print(Text(noise_sentence(curve), "dim"))
     terminal.print_below(console, Text("Options that set the last list:"))
     terminal.print_commands(console, *document.options.values())
+
+
+def _join(sizes: Sequence[int]) -> str:
+    return " ".join(map(str, sizes))
 
 
 def _show_drafting(console: Console, drafting: Drafting, curve: TimedCurve) -> None:
@@ -108,11 +112,9 @@ def _say_depth(drafting: Drafting) -> str:
         return f"Draft nothing: with {rate} no depth is faster than one token a pass."
     best = next(depth for depth in drafting.depths if depth.drafted == drafting.best)
     speed = best.speedup
+    gain = f"{speed.value:.2f} times the tokens a second ({speed.low:.2f} to {speed.high:.2f})"
     maybe = "" if speed.low > 1 else ", which this curve does not tell from none"
-    return (
-        f"Draft {counted(best.drafted, 'token')} for each pass: with {rate} {speed.value:.2f} "
-        f"times the tokens a second ({speed.low:.2f} to {speed.high:.2f}){maybe}."
-    )
+    return f"Draft {counted(best.drafted, 'token')} for each pass: with {rate} {gain}{maybe}."
 
 
 def plan_sizes(
@@ -141,7 +143,7 @@ def plan_sizes(
         noise=curve.noise,
         noise_origin=curve.noise_origin,
         run=run,
-        run_ms=None if run is None else curve.curve.at(run).time_ms.value,
+        run_ms=None if run is None else curve.curve.times_ms[run],
         enough=enough,
         limit_ms=limit_ms,
         exact_ms=exact_ms,
@@ -163,35 +165,30 @@ def _size_list(costs: SizeCosts, sizes: Sequence[int], exact_ms: float) -> SizeL
 
 def _sizes_to_run(curve: TimedCurve, limit_ms: float | None) -> tuple[int | None, int | None]:
     """The measured size with the largest rate under a limit, and the smallest with 90 % of it."""
-    rates = {
-        point.condition: point.condition / point.time_ms.value
-        for point in curve.curve.points
-        if limit_ms is None or point.time_ms.value <= limit_ms
-    }
+    rates = {}
+    for size, time_ms in curve.curve.times_ms.items():
+        if limit_ms is None or time_ms <= limit_ms:
+            rates[size] = size / time_ms
     if not rates:
         return None, None
-    most = max(rates.values())
-    run = next(size for size, rate in rates.items() if rate == most)
-    return run, next(size for size, rate in rates.items() if rate >= _FULL * most)
+    run = max(rates, key=rates.__getitem__)
+    return run, next(size for size, rate in rates.items() if rate >= _FULL * rates[run])
 
 
 def option_lines(sizes: Sequence[int]) -> dict[str, str]:
     """Lines that set a list of sizes, by tool; in TensorRT's each profile ends at a size."""
-    spaced = " ".join(map(str, sizes))
-    profiles = []
-    low = 1
+    tensorrt, low = ["trtexec"], 1
     for place, high in enumerate(sizes):
-        profiles.append(
-            f"--profile={place} --minShapes=INPUT:{low} --optShapes=INPUT:{high} "
-            f"--maxShapes=INPUT:{high}"
-        )
+        most = f"--optShapes=INPUT:{high} --maxShapes=INPUT:{high}"
+        tensorrt.append(f"--profile={place} --minShapes=INPUT:{low} {most}")
         low = high + 1
     capture = json.dumps({"cudagraph_capture_sizes": list(sizes)})
+    spaced = _join(sizes)
     return {
         "vllm": f"vllm serve MODEL --cuda-graph-sizes {spaced}",
         "vllm_compilation_config": f"vllm serve MODEL --compilation-config '{capture}'",
         "sglang": f"python -m sglang.launch_server --cuda-graph-bs {spaced}",
-        "tensorrt": " ".join(["trtexec", *profiles]),
+        "tensorrt": " ".join(tensorrt),
     }
 
 
@@ -199,33 +196,27 @@ def _lines(document: SizesDocument, axis: Axis, *, uniform: bool) -> list[str]:
     lines = []
     if document.curve:
         lines.append(f"{document.curve}.")
-    if document.run is None:
-        lines.append(f"No measured size takes {number(document.limit_ms or 0)} ms or less.")
+    run, enough = document.run, ""
+    if run is None:
+        lines.append(f"No measured size takes {show_ms(document.limit_ms or 0)} or less.")
     else:
-        enough = (
-            f"; {document.enough} has 90 % of its rate"
-            if document.enough not in (None, document.run)
-            else ""
-        )
-        lines.append(
-            f"Run {axis.name} {document.run}: {number(document.run_ms or 0)} ms, the most "
-            f"{axis.unit} a second{enough}."
-        )
+        if document.enough not in (None, run):
+            enough = f"; {document.enough} has 90 % of its rate"
+        most = f"the most {axis.unit} a second{enough}"
+        lines.append(f"Run {axis.name_size(run)}: {show_ms(document.run_ms or 0)}, {most}.")
     best = document.lists[-1]
-    lines.append(
-        f"Capture {counted(best.count, 'size')}, {' '.join(map(str, best.sizes))}: padding takes "
-        f"{best.padding:.1%} of the time of a step."
-    )
+    padding = f"padding takes {best.padding:.1%} of the time of a step"
+    lines.append(f"Capture {counted(best.count, 'size')}, {_join(best.sizes)}: {padding}.")
     if document.saving is not None:
-        present = " ".join(map(str, document.present))
-        lines.append(f"Against {present} that {_describe_saving(document.saving)}.")
+        saving = _describe_saving(document.saving)
+        lines.append(f"Against {_join(document.present)} that {saving}.")
     if uniform:
         lines.append("Every size is taken as frequent as every other: --histogram tells others.")
     return lines
 
 
 def _describe_saving(saved: Estimate) -> str:
-    """What a list saves of the time of a step, with its interval."""
+    """The saving of a list in the time of a step, with its interval."""
     interval = f"({saved.low:.1%} to {saved.high:.1%})"
     if saved.low <= 0 <= saved.high:
         return f"takes as long as far as the curve tells {interval}"

@@ -46,7 +46,7 @@ class Shown:
 
     @property
     def is_asked(self) -> bool:
-        """Whether it shows what was asked for in place of the anomalies."""
+        """Whether it shows the choice of the user in place of the anomalies."""
         return self.explanations is not self.diagnosis.explanations
 
 

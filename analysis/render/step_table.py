@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -32,49 +33,60 @@ def show_step_times(
     """
     cells = [cell for recording in recordings for cell in step_table.cells_of(recording)]
     if published:
-        cells += step_table.read_published_cells(sorted({cell.network for cell in cells}))
+        networks = sorted({cell.network for cell in cells})
+        cells += step_table.read_published_cells(networks)
     compared = step_table.common_batch(cells) if batch is None else batch
     if form == JSON:
         print_document(step_table.TableDocument(cells))
     elif form == CSV:
         print(escape_controls(step_table.to_csv(cells)), end="")
     elif form == MARKDOWN:
-        text = step_table.to_markdown(step_table.by_batch(cells), _text)
-        print(escape_controls(f"**Step ms by batch size**\n\n{text}"))
+        _print_markdown("Step ms by batch size", step_table.by_batch(cells))
         if compared is not None:
+            print()
             grid = step_table.by_device(cells, compared)
-            text = step_table.to_markdown(grid, _text)
-            print(escape_controls(f"\n**Step ms at batch {compared} by device**\n\n{text}"))
+            _print_markdown(f"Step ms at batch {compared} by device", grid)
     else:
         _print_text(cells, compared)
         for line in conditions_of(recordings):
             terminal.console().print(line, style="dim")
 
 
+def _print_markdown(title: str, grid: Grid) -> None:
+    print(escape_controls(f"**{title}**\n\n{step_table.to_markdown(grid, _text)}"))
+
+
 def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
     console = terminal.console()
-    machines = {(c.device_and_origin, c.framework) for c in cells}
+    machines = {(cell.device_and_origin, cell.framework) for cell in cells}
     if len(machines) == 1:
         ((device, framework),) = machines
         console.print(f"Step ms by {_axis(cells)}, {device}, {framework}", style="bold")
         console.print(_table_of_networks(step_table.by_batch(cells)))
     else:
-        for network, mode in dict.fromkeys((c.network, c.mode) for c in cells):
-            section = [c for c in cells if (c.network, c.mode) == (network, mode)]
+        sections: dict[tuple[str, str], list[Cell]] = {}
+        for cell in cells:
+            sections.setdefault((cell.network, cell.mode), []).append(cell)
+        for (network, mode), section in sections.items():
             console.print(f"{network}, {mode} step, ms by {_axis(section)}", style="bold")
             console.print(_table_of_batches(step_table.by_batch(section)))
-            devices = short_devices([c.device_and_origin for c in section])
-            legend = "; ".join(
-                f"{short}: {device}" for device, short in devices.items() if short != device
-            )
-            console.print(f"{legend}." if legend else "", style="dim")
+            console.print(_legend(section), style="dim")
             console.print()
         if compared is not None:
             console.print(f"At batch {compared}", style="bold")
-            console.print(_table_of_devices([c for c in cells if c.batch == compared]))
+            console.print(_table_of_devices([cell for cell in cells if cell.batch == compared]))
     console.print()
     for note in _notes(cells):
         console.print(note, style="dim")
+
+
+def _legend(cells: Sequence[Cell]) -> str:
+    """The short names of devices with the full ones."""
+    parts = []
+    for device, short in short_devices([cell.device_and_origin for cell in cells]).items():
+        if short != device:
+            parts.append(f"{short}: {device}")
+    return f"{'; '.join(parts)}." if parts else ""
 
 
 def _axis(cells: Sequence[Cell]) -> str:
@@ -89,7 +101,6 @@ def _text(cell: Cell | None) -> str:
 
 
 def _table_of_networks(grid: Grid) -> TextTable:
-
     made = table("network", "step", *grid.columns, left=("step",))
     for (network, step, *_), cells in grid.rows:
         made.add_row(network, step, *map(_text, cells))
@@ -98,10 +109,10 @@ def _table_of_networks(grid: Grid) -> TextTable:
 
 def _table_of_batches(grid: Grid) -> TextTable:
     short = short_devices([device for (_, _, device, _), _ in grid.rows])
-    heads = [
-        " ".join([short[device], framework, *step.split(" ")[1:]])
-        for (_, step, device, framework), _ in grid.rows
-    ]
+    heads = []
+    for (_, step, device, framework), _ in grid.rows:
+        _, *settings = step.split(" ")
+        heads.append(" ".join([short[device], framework, *settings]))
     made = table("batch", *heads, first="right")
     for index, batch in enumerate(grid.columns):
         made.add_row(batch, *(_text(cells[index]) for _, cells in grid.rows))
@@ -109,49 +120,34 @@ def _table_of_batches(grid: Grid) -> TextTable:
 
 
 def _table_of_devices(cells: Sequence[Cell]) -> TextTable:
-    made = table(
-        "network",
-        "step",
-        "device",
-        "framework",
-        "ms",
-        "samples/s",
-        "MFU",
-        words=("step", "device", "framework"),
-        optional=("MFU",),
-    )
-    for c in sorted(cells, key=lambda c: (c.network, c.mode, c.time_ms or float("inf"))):
-        rate = "" if c.samples_per_s is None else number(c.samples_per_s)
-        mfu = "" if c.mfu is None else mfu_text(c.mfu)
-        made.add_row(
-            c.network, c.configuration, c.device_and_origin, c.framework, _text(c), rate, mfu
-        )
+    heads = ("network", "step", "device", "framework", "ms", "samples/s", "MFU")
+    made = table(*heads, words=("step", "device", "framework"), optional=("MFU",))
+    fastest = sorted(cells, key=lambda cell: cell.time_ms or math.inf)
+    for cell in sorted(fastest, key=lambda cell: (cell.network, cell.mode)):
+        step = (cell.network, cell.configuration, cell.device_and_origin, cell.framework)
+        rate = "" if cell.samples_per_s is None else number(cell.samples_per_s)
+        mfu = "" if cell.mfu is None else mfu_text(cell.mfu)
+        made.add_row(*step, _text(cell), rate, mfu)
     return made
 
 
 def _notes(cells: Sequence[Cell]) -> list[str]:
-    protocols = sorted({cell.protocol for cell in cells if cell.protocol})
-    notes = (
-        [f"Protocol: {'; '.join(protocols)}. Intervals, spread, n and memory: --format csv."]
-        if protocols
-        else []
-    )
-    largest = {
-        (c.network, c.configuration, c.device): c
-        for c in sorted(cells, key=lambda c: c.batch)
-        if c.mfu is not None
-    }
-    notes += [
-        f"MFU of {c.network}, {c.configuration}, at {c.batch}: {mfu_text(c.mfu or 0)} of "
-        f"{c.mfu_peak}."
-        for c in largest.values()
-    ]
-    unstable = [c for c in cells if c.spread is not None and c.spread > 0.02]
+    notes = []
+    protocols = "; ".join(sorted({cell.protocol for cell in cells if cell.protocol}))
+    if protocols:
+        notes.append(f"Protocol: {protocols}. Intervals, spread, n and memory: --format csv.")
+    largest = {}
+    for cell in sorted(cells, key=lambda cell: cell.batch):
+        if cell.mfu is not None:
+            largest[cell.network, cell.configuration, cell.device] = cell
+    for cell in largest.values():
+        step = f"{cell.network}, {cell.configuration}, at {cell.batch}"
+        notes.append(f"MFU of {step}: {mfu_text(cell.mfu or 0)} of {cell.mfu_peak}.")
+    unstable = sum(cell.spread is not None and cell.spread > 0.02 for cell in cells)
     if unstable:
-        timed = sum(c.origin == "measured" and c.time_ms is not None for c in cells)
-        notes.append(
-            f"Unstable (spread over 2 %): {len(unstable)} of {counted(timed, 'measured time')}."
-        )
+        timed = sum(cell.origin == "measured" and cell.time_ms is not None for cell in cells)
+        times = f"{unstable} of {counted(timed, 'measured time')}"
+        notes.append(f"Unstable (spread over 2 %): {times}.")
     if any(cell.origin == "published" for cell in cells):
         notes.append(
             "Published times were measured by others on the named device, and have no spread."

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...base.numbers import number, quantity
+from ...profiling.hardware.limits import Roof
 from ..roofline import Roofline
 from .deviations import cost_line
 from .page import Page
-from .words import html_text, shorten
+from .words import html_text, join_texts, shorten, show_ms
 
 _WIDTH, _HEIGHT = 760, 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 70, 52  # around the axes
@@ -58,10 +59,8 @@ class _Chart:
         self, x: float, y: float, text: str, anchor: str = "start", color: str = _SOFT
     ) -> None:
         """A text at a place in pixels."""
-        self.marks.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}">'
-            f"{html_text(text)}</text>"
-        )
+        place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+        self.marks.append(f'<text {place} fill="{color}">{html_text(text)}</text>')
 
     def line(
         self,
@@ -72,17 +71,14 @@ class _Chart:
     ) -> None:
         """A line through values."""
         places = " ".join(f"{self.across.at(x):.1f},{self.up.at(y):.1f}" for x, y in ends)
-        self.marks.append(
-            f'<polyline points="{places}" fill="none" stroke="{color}" stroke-width="{width}" '
-            f'stroke-dasharray="{dash}"/>'
-        )
+        stroke = f'stroke="{color}" stroke-width="{width}" stroke-dasharray="{dash}"'
+        self.marks.append(f'<polyline points="{places}" fill="none" {stroke}/>')
 
     def dot(self, x: float, y: float, color: str, radius: float = 4.0, tip: str = "") -> None:
         """A dot at values; the tip is shown below a pointer."""
-        self.marks.append(
-            f'<circle cx="{self.across.at(x):.1f}" cy="{self.up.at(y):.1f}" r="{radius:.1f}" '
-            f'fill="{color}" fill-opacity="0.85"><title>{html_text(tip)}</title></circle>'
-        )
+        place = f'cx="{self.across.at(x):.1f}" cy="{self.up.at(y):.1f}" r="{radius:.1f}"'
+        style = f'fill="{color}" fill-opacity="0.85"'
+        self.marks.append(f"<circle {place} {style}><title>{html_text(tip)}</title></circle>")
 
     def axes(
         self,
@@ -107,27 +103,26 @@ class _Chart:
 
     def document(self, height: int = _HEIGHT) -> str:
         """The picture as a file; it may be higher than the frame needs."""
-        heading = (
-            f'<text x="16" y="26" font-size="17" font-weight="bold" fill="{_INK}">'
-            f"{html_text(self.title)}</text>"
-            f'<text x="16" y="44" fill="{_SOFT}">{html_text(self.facts)}</text>'
+        title, facts = html_text(self.title), html_text(self.facts)
+        style = f'font-size="17" font-weight="bold" fill="{_INK}"'
+        body = "\n".join(
+            [
+                f'<text x="16" y="26" {style}>{title}</text>'
+                f'<text x="16" y="44" fill="{_SOFT}">{facts}</text>',
+                *self.marks,
+            ]
         )
-        body = "\n".join(self.marks)
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
-            f'width="{_WIDTH}" height="{height}" font-size="12" '
-            'font-family="system-ui, Segoe UI, Roboto, DejaVu Sans, sans-serif">\n'
-            f'<rect width="100%" height="100%" fill="#ffffff"/>\n{heading}\n{body}\n</svg>\n'
-        )
+        size = f'viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}"'
+        font = 'font-size="12" font-family="system-ui, Segoe UI, Roboto, DejaVu Sans, sans-serif"'
+        ground = '<rect width="100%" height="100%" fill="#ffffff"/>'
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>'
+        return f"{head}\n{ground}\n{body}\n</svg>\n"
 
 
 def _chart(title: str, facts: str, across: Sequence[float], up: Sequence[float]) -> _Chart:
-    return _Chart(
-        title,
-        shorten(facts, _FACTS),
-        _Scale(min(across) / _ROOM, max(across) * _ROOM, _LEFT, _WIDTH - _RIGHT),
-        _Scale(min(up) / _ROOM, max(up) * _ROOM, _HEIGHT - _BOTTOM, _TOP),
-    )
+    scale_across = _Scale(min(across) / _ROOM, max(across) * _ROOM, _LEFT, _WIDTH - _RIGHT)
+    scale_up = _Scale(min(up) / _ROOM, max(up) * _ROOM, _HEIGHT - _BOTTOM, _TOP)
+    return _Chart(title, shorten(facts, _FACTS), scale_across, scale_up)
 
 
 def curve_svg(page: Page) -> str:
@@ -138,46 +133,81 @@ def curve_svg(page: Page) -> str:
     points = diagnosis.curve.points
     sizes = [float(point.condition) for point in points]
     times_ms = [point.time_ms.value for point in points]
-    facts = ", ".join(filter(None, (page.facts(_FACTS), page.how_quiet().plain)))
+    facts = join_texts([page.facts(_FACTS), page.how_quiet().plain])
     chart = _chart(page.verdict(), facts, sizes, times_ms)
     ticks = [(time, number(time, 3)) for time in chart.up.ticks()]
     axis = diagnosis.axis.name
     chart.axes([(size, f"{size:g}") for size in sizes], ticks, axis, "ms a step, 95 % interval")
-    if (line := cost_line(diagnosis.curve)) is not None:
-        ends = [(size, line.fixed_ms + line.each_ms * size) for size in sizes]
-        chart.line([end for end in ends if end[1] > chart.up.low], _SOFT, 1, dash="5 4")
-        said = f"{number(line.fixed_ms, 3)} ms + {number(line.each_ms, 3)} ms × {axis}"
-        chart.text(_WIDTH - _RIGHT, _TOP - 10, f"dashed: {said}", "end")
+    _draw_cost(chart, page, sizes)
     chart.line(list(zip(sizes, times_ms, strict=True)), _DATA)
-    slow = {found.at for found in page.found if found.is_slow_size}
+    slow = {entry.at for entry in page.entries if entry.is_slow_size}
     for point, size in zip(points, sizes, strict=True):
-        time, color = point.time_ms, _SLOW if point.condition in slow else _DATA
+        time = point.time_ms
+        color = _SLOW if point.condition in slow else _DATA
         if math.isfinite(time.high) and time.low > 0:
             chart.line([(size, time.low), (size, time.high)], color, 2)
-        tip = f"{axis} {size:g}: {number(time.value)} ms, n = {point.n}"
+        tip = f"{axis} {size:g}: {show_ms(time.value)}, n = {point.n}"
         chart.dot(size, time.value, color, tip=tip)
     return chart.document()
 
 
+def _draw_cost(chart: _Chart, page: Page, sizes: Sequence[float]) -> None:
+    """Draw the line of fixed and proportional cost, if there is one."""
+    line = cost_line(page.diagnosis.curve)
+    if line is None:
+        return
+    ends = []
+    for size in sizes:
+        cost_ms = line.fixed_ms + line.each_ms * size
+        if cost_ms > chart.up.low:
+            ends.append((size, cost_ms))
+    chart.line(ends, _SOFT, 1, dash="5 4")
+    axis = page.diagnosis.axis.name
+    said = f"{show_ms(line.fixed_ms, 3)} + {show_ms(line.each_ms, 3)} × {axis}"
+    chart.text(_WIDTH - _RIGHT, _TOP - 10, f"dashed: {said}", "end")
+
+
 def roofline_svg(drawn: Roofline, title: str) -> str:
     """Achieved FLOP/s over FLOPs per byte of DRAM. Lines are roofs; the longest six have names."""
-    placed = [
-        (point, level)
-        for point in drawn.points
-        for level in point.levels[:1]
-        if point.flops_per_s > 0 and level.flops_per_byte > 0
-    ]
+    placed = []
+    for point in drawn.points:
+        for level in point.levels[:1]:
+            if point.flops_per_s > 0 and level.flops_per_byte > 0:
+                placed.append((point, level))
     compute = [roof for roof in drawn.roofs if roof.level == "compute"]
     memory = [roof for roof in drawn.roofs if roof.level != "compute"]
     across = [level.flops_per_byte for _, level in placed] or [1.0]
-    rates = [point.flops_per_s for point, _ in placed] + [roof.per_s for roof in compute]
     across += [peak.per_s / bytes_.per_s for peak in compute for bytes_ in memory]
+    rates = [point.flops_per_s for point, _ in placed]
+    rates += [roof.per_s for roof in compute]
     chart = _chart(title, f"by {drawn.by}; a dot's area is its time", across, rates or [1.0, 10.0])
-    ticks = [
-        (rate, quantity(rate, "FLOP/s", 2).removesuffix("FLOP/s")) for rate in chart.up.ticks()
-    ]
+    ticks = []
+    for rate in chart.up.ticks():
+        ticks.append((rate, quantity(rate, "FLOP/s", 2).removesuffix("FLOP/s")))
     intensities = [(value, f"{value:g}") for value in chart.across.ticks()]
     chart.axes(intensities, ticks, "FLOPs per byte", "FLOP/s")
+    _draw_roofs(chart, memory, compute)
+    longest = max((point.time_s for point, _ in placed), default=1.0)
+    for index, (point, level) in enumerate(placed):
+        x, y = level.flops_per_byte, point.flops_per_s
+        time = show_ms(1e3 * point.time_s, 3)
+        radius = 3 + 9 * math.sqrt(point.time_s / longest)
+        chart.dot(x, y, _DATA, radius, f"{point.label}: {time}, {level.source} bytes")
+        if index < _MOST_NAMES:
+            label = str(index + 1)
+            chart.text(chart.across.at(x), chart.up.at(y) + 4, label, "middle", "#ffffff")
+            name = shorten(point.label, _NAME - len(time))
+            line, column = divmod(index, _NAMED_IN_LINE)
+            left = 16 + column * (_WIDTH - 16) / _NAMED_IN_LINE
+            chart.text(left, _HEIGHT + 4 + 18 * line, f"{label}  {name}, {time}", color=_INK)
+    lines = math.ceil(min(len(placed), _MOST_NAMES) / _NAMED_IN_LINE)
+    return chart.document(_HEIGHT + 18 * lines)
+
+
+def _draw_roofs(chart: _Chart, memory: Sequence[Roof], compute: Sequence[Roof]) -> None:
+    """Draw the roofs as far as they bound: memory up to the highest compute roof, which begins
+    where the widest memory meets it.
+    """
     highest = max((roof.per_s for roof in compute), default=chart.up.high)
     for roof in memory:
         low = max(chart.across.low, chart.up.low / roof.per_s)
@@ -186,28 +216,12 @@ def roofline_svg(drawn: Roofline, title: str) -> str:
             chart.line([(low, low * roof.per_s), (high, high * roof.per_s)], _INK)
             middle = math.sqrt(low * high)
             x, y = chart.across.at(middle), chart.up.at(middle * roof.per_s)
-            said = f"{roof.level} {quantity(roof.per_s, 'B/s', 3)}, {roof.kind}"
-            chart.text(x - 8, y - 4, said, "end")
+            rate = quantity(roof.per_s, "B/s", 3)
+            chart.text(x - 8, y - 4, f"{roof.level} {rate}, {roof.kind}", "end")
     widest = max((roof.per_s for roof in memory), default=math.inf)
     for roof in compute:
         low = max(chart.across.low, roof.per_s / widest)
         chart.line([(low, roof.per_s), (chart.across.high, roof.per_s)], _INK)
-        said = f"{roof.precision} {quantity(roof.per_s, 'FLOP/s', 3)}, {roof.kind}"
-        chart.text(chart.across.at(low) + 6, chart.up.at(roof.per_s) - 5, said)
-    longest = max((point.time_s for point, _ in placed), default=1.0)
-    for index, (point, level) in enumerate(placed):
-        radius = 3 + 9 * math.sqrt(point.time_s / longest)
-        place = level.flops_per_byte, point.flops_per_s
-        time = f"{number(1e3 * point.time_s, 3)} ms"
-        chart.dot(*place, _DATA, radius, f"{point.label}: {time}, {level.source} bytes")
-        if index < _MOST_NAMES:
-            label = str(index + 1)
-            chart.text(
-                chart.across.at(place[0]), chart.up.at(place[1]) + 4, label, "middle", "#ffffff"
-            )
-            line, column = divmod(index, _NAMED_IN_LINE)
-            x = 16 + column * (_WIDTH - 16) / _NAMED_IN_LINE
-            said = f"{label}  {shorten(point.label, _NAME - len(time))}, {time}"
-            chart.text(x, _HEIGHT + 4 + 18 * line, said, color=_INK)
-    lines = math.ceil(min(len(placed), _MOST_NAMES) / _NAMED_IN_LINE)
-    return chart.document(_HEIGHT + 18 * lines)
+        rate = quantity(roof.per_s, "FLOP/s", 3)
+        x, y = chart.across.at(low), chart.up.at(roof.per_s)
+        chart.text(x + 6, y - 5, f"{roof.precision} {rate}, {roof.kind}")

@@ -159,8 +159,7 @@ def table(
         first: alignment of the first column; a right one holds numbers.
         left: headings of other columns that hold names at the left.
         words: headings of columns of words at the left, which wrap.
-        whole: headings of columns at the left whose cells are never shortened, e.g. what is to be
-            copied.
+        whole: headings of columns at the left whose cells are never shortened, e.g. commands.
         optional: headings of columns that are left out where there is no room, the last of the
             table first.
     """

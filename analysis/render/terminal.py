@@ -24,7 +24,7 @@ PROSE_WIDTH = 100
 
 
 class _TextConsole(Console):
-    """Reads no markup in text, and escapes control characters other than those of rich's styles."""
+    """Reads no markup in text, and escapes control characters except in rich's styles."""
 
     def on_broken_pipe(self) -> None:
         """Let the command line end as after any output whose reader has exited: rich itself ends
@@ -75,9 +75,8 @@ def print_prose(text: str, *, stderr: bool = False) -> None:
 
 
 def progress_bars(width: int, counted: bool = False) -> Progress:
-    """Progress bars on standard error, removed at their end; none without a terminal.
-
-    Width is that of descriptions.
+    """Progress bars on standard error, removed at their end; none without a terminal. `width` holds
+    a description.
     """
     count = [MofNCompleteColumn()] if counted else []
     columns = [

@@ -14,13 +14,13 @@ from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import STEP
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.findings import UNDECIDED, Finding, FindingVerdict, hidden
-from ..decompose.functionals import OUTLIER
+from ..decompose.functionals import OUTLIER, Functional
 from ..decompose.statistics import ALL_STEPS
 from ..decompose.terms import KERNELS, OVERHEAD, SLOW_STEPS, Share, total_ms
 from ..diagnosis.explanation import Explanation
 from .names import CHANGE
 from .tables import Indented, TextTable, table
-from .words import SAMPLES, interval, share
+from .words import SAMPLES, dim, interval, share
 
 _MEANINGS = {
     OUTLIER: "Outlier at b: how far T(b) lies above the straight line between its neighbours; a "
@@ -36,11 +36,15 @@ _WORK = (
     "More work: the part that FLOPs and bytes ask for beyond proportion; the rest is the same work "
     "done more slowly."
 )
+_UNDECIDED = {
+    FindingVerdict.NOT_SIGNIFICANT: "not significant after Holm correction",
+    FindingVerdict.UNKNOWN: "unknown: no interval",
+}
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a curve is of."""
+    """The measured quantity of a curve."""
 
     name: str
     symbol: str  # a function of the batch size
@@ -65,58 +69,48 @@ def render_curve(
 ) -> RenderableType:
     """The curve, a line per batch size. Without `has_rates` it says nothing of one sample."""
     # Of a whole recording nobody knows how many samples it processed.
-    rates = (
-        (f"{quantity.unit}/{axis.one}", f"{axis.unit}/{quantity.rate_unit}")
-        if curve.unit == STEP and has_rates
-        else ()
-    )
-    rows = table(
-        axis.name,
-        f"{curve.unit} {quantity.unit}",
-        "95 % interval",
-        *rates,
-        "spread",
-        "n",
-        first="right",
-    )
+    has_rates = has_rates and curve.unit == STEP
+    rates: tuple[str, ...] = ()
+    if has_rates:
+        rates = (f"{quantity.unit}/{axis.one}", f"{axis.unit}/{quantity.rate_unit}")
+    heads = (axis.name, f"{curve.unit} {quantity.unit}", "95 % interval", *rates, "spread", "n")
+    rows = table(*heads, first="right")
     for point in curve.points:
-        time = point.time_ms.value
+        size, time = point.condition, point.time_ms.value
+        if has_rates:
+            rates = (number(time / size), number(size / time * quantity.units_per_rate))
         spread = Text("unknown", "dim") if point.spread is None else Text(f"{point.spread:.1%}")
-        rows.add_row(
-            str(point.condition),
-            number(time),
-            interval(point.time_ms, 4),
-            *(
-                number(time / point.condition),
-                number(point.condition / time * quantity.units_per_rate),
-            )[: len(rates)],
-            spread,
-            str(point.n),
-        )
-    is_mean = curve.statistic == ALL_STEPS
-    what = "Mean of all n steps" if is_mean else f"{curve.statistic.capitalize()} of n steps"
-    over = "mean" if is_mean else curve.statistic
-    rounds = counted(curve.rounds, "round")
-    spread_is = f"spread is their interquartile range over the {over}"
-    notes = [f"{what} in {rounds}; {spread_is}."]
+        ends = interval(point.time_ms, 4)
+        rows.add_row(str(size), number(time), ends, *rates, spread, str(point.n))
+    return Group(rows, *dim(_describe_times(curve)))
+
+
+def _describe_times(curve: Curve) -> list[str]:
+    """What the times and their intervals are."""
+    if curve.statistic == MODELLED:
+        return ["The intervals show the error of the model, not measurement noise."]
+    if curve.errors_ms is not None:
+        return [
+            "Single measurements: the intervals come from a stated, published or estimated error."
+        ]
     if curve.profiled:
         notes = [
             f"Mean of n {curve.unit}s. All are profiled, so the profiling overhead is unknown.",
             "Spread is their interquartile range over the mean.",
         ]
+    else:
+        what, over = f"{curve.statistic.capitalize()} of n steps", curve.statistic
+        if curve.statistic == ALL_STEPS:
+            what, over = "Mean of all n steps", "mean"
+        spread = f"spread is their interquartile range over the {over}"
+        notes = [f"{what} in {counted(curve.rounds, 'round')}; {spread}."]
     if curve.round_correlation >= _NOTED_CORRELATION:
         most = f"{curve.round_correlation:.2f}"
         notes.append(
             f"Successive rounds are correlated (up to {most}); the intervals are widened "
             "accordingly."
         )
-    if curve.errors_ms is not None:
-        notes = [
-            "Single measurements: the intervals come from a stated, published or estimated error."
-        ]
-    if curve.statistic == MODELLED:
-        notes = ["The intervals show the error of the model, not measurement noise."]
-    return Group(rows, *(Text(note, "dim") for note in notes))
+    return notes
 
 
 def spread_note(curve: Curve, findings: Sequence[Finding]) -> str | None:
@@ -128,11 +122,9 @@ def spread_note(curve: Curve, findings: Sequence[Finding]) -> str | None:
         return None
     most, label = max(listed)
     rest = f", and {len(listed) - 1} more" if len(listed) > 1 else ""
-    share_of_step = f"{most:.0%} of the step" if most < 1 else "the step's time and more"
-    return (
-        f"! The spread may hide {label}, up to {share_of_step}{rest}; more rounds (--time-limit) "
-        "tell."
-    )
+    amount = f"{most:.0%} of the step" if most < 1 else "the step's time and more"
+    may_hide = f"! The spread may hide {label}, up to {amount}{rest}"
+    return f"{may_hide}; more rounds (--time-limit) tell."
 
 
 def render_findings(
@@ -140,94 +132,85 @@ def render_findings(
 ) -> RenderableType:
     """Every excess and every curvature with its verdict."""
     blocks: list[RenderableType] = []
-    curvatures = [f for f in findings if f.shown.kind == "curvature"]
-    unit = unit_text(curvatures[0].shown.unit, axis, quantity) if curvatures else ""
-
-    def of_kind(kind: str, first: str, unit: str) -> TextTable:
-        rows = table(first, f"{kind} {unit}", "95 % interval", "verdict")
-        for finding in findings:
-            if finding.shown.kind == kind:
-                place = str(finding.shown.at) + (
-                    f" → {finding.shown.to}" if kind == "excess" else ""
-                )
-                value = finding.value
-                rows.add_row(
-                    place, signed(value.value), interval(value), _verdict(finding, quantity)
-                )
-        return rows
-
-    if any(f.shown.kind == "excess" for f in findings):
-        blocks.append(of_kind("excess", "pair", quantity.unit))
-    if any(f.shown.kind == OUTLIER for f in findings):
-        rows = of_kind(OUTLIER, "at", quantity.unit)
+    curvatures = [finding for finding in findings if finding.shown.kind == "curvature"]
+    if any(finding.shown.kind == "excess" for finding in findings):
+        blocks.append(_tests(findings, "excess", quantity.unit, quantity))
+    if any(finding.shown.kind == OUTLIER for finding in findings):
+        rows = _tests(findings, OUTLIER, quantity.unit, quantity)
         blocks += [Text(), rows, Text(_MEANINGS[OUTLIER], "dim")]
     if curvatures:
-        name, t = quantity.name, quantity.symbol
-        is_log2 = unit == f"{quantity.unit}/{axis.one}"
-        scale = f"log2 axis of {name} per {axis.one}" if is_log2 else f"linear axis of step {name}"
-        if curvatures[0].shown.of_rate:
-            scale = f"log2 axis of {axis.name}, of throughput"
-        note = (
-            f"Curvature on a {scale}; excess of b → kb is {t}(kb) − k·{t}(b), where {t} is the "
-            f"{name} of a step."
-        )
-        blocks += [Text(), of_kind("curvature", "at", unit), Text(note, "dim")]
+        first = curvatures[0].shown
+        unit = unit_text(first.unit, axis, quantity)
+        rows = _tests(findings, "curvature", unit, quantity)
+        note = _describe_curvature(first, axis, quantity)
+        blocks += [Text(), rows, Text(note, "dim")]
+    verdicts = {finding.verdict for finding in findings}
     if not findings:
         blocks.append(Text(f"A single {axis.value} cannot be compared: measure at least two."))
-    elif all(f.verdict == FindingVerdict.UNKNOWN for f in findings):
-        blocks.append(
-            Text("Without an interval no deviation is an anomaly, and none is noise.", "bold")
-        )
-    elif all(f.verdict in UNDECIDED for f in findings):
+    elif verdicts == {FindingVerdict.UNKNOWN}:
+        unknown = "Without an interval no deviation is an anomaly, and none is noise."
+        blocks.append(Text(unknown, "bold"))
+    elif verdicts.issubset(UNDECIDED):
         blocks.append(Text("The whole step: no deviation is significant.", "bold"))
-    elif not any(f.verdict == FindingVerdict.ANOMALY for f in findings):
-        blocks.append(
-            Text(
-                "The whole step: fixed plus proportional cost explains what is significant.",
-                "bold",
-            )
-        )
+    elif FindingVerdict.ANOMALY not in verdicts:
+        line = "The whole step: fixed plus proportional cost explains what is significant."
+        blocks.append(Text(line, "bold"))
     return Group(*blocks)
 
 
+def _tests(findings: Sequence[Finding], kind: str, unit: str, quantity: Quantity) -> TextTable:
+    """The functionals of one kind."""
+    first = "pair" if kind == "excess" else "at"
+    rows = table(first, f"{kind} {unit}", "95 % interval", "verdict")
+    for finding in findings:
+        shown, value = finding.shown, finding.value
+        if shown.kind == kind:
+            place = f"{shown.at} → {shown.to}" if kind == "excess" else str(shown.at)
+            verdict = _verdict(finding, quantity)
+            rows.add_row(place, signed(value.value), interval(value), verdict)
+    return rows
+
+
+def _describe_curvature(curvature: Functional, axis: Axis, quantity: Quantity) -> str:
+    """On which axis a curvature is, and what an excess is."""
+    name, t = quantity.name, quantity.symbol
+    scale = f"linear axis of step {name}"
+    if unit_text(curvature.unit, axis, quantity) == f"{quantity.unit}/{axis.one}":
+        scale = f"log2 axis of {name} per {axis.one}"
+    if curvature.of_rate:
+        scale = f"log2 axis of {axis.name}, of throughput"
+    excess = f"excess of b → kb is {t}(kb) − k·{t}(b)"
+    return f"Curvature on a {scale}; {excess}, where {t} is the {name} of a step."
+
+
 def _verdict(finding: Finding, quantity: Quantity) -> Text:
-    if finding.verdict == FindingVerdict.ANOMALY:
-        text = f"{finding.shape}: anomaly"
+    verdict, shape = finding.verdict, finding.shape
+    if verdict == FindingVerdict.ANOMALY:
+        text = f"{shape}: anomaly"
         if finding.tested != finding.shown:
             text += f" (bend {signed(finding.tested_value.value)} {quantity.unit})"
         return Text(text, "bold red")
-    if finding.verdict == FindingVerdict.FIXED_COST:
-        return Text(f"{finding.shape} (fixed cost amortised)")
-    text = {
-        FindingVerdict.SMALL: f"{finding.shape}, too small to count",
-        FindingVerdict.NOT_SIGNIFICANT: "not significant after Holm correction",
-        FindingVerdict.UNKNOWN: "unknown: no interval",
-    }.get(finding.verdict, finding.verdict)
-    return Text(text, "dim")
+    if verdict == FindingVerdict.FIXED_COST:
+        return Text(f"{shape} (fixed cost amortised)")
+    if verdict == FindingVerdict.SMALL:
+        return Text(f"{shape}, too small to count", "dim")
+    return Text(_UNDECIDED.get(verdict, verdict), "dim")
 
 
 def _terms_title(explanation: Explanation) -> Text:
     value, functional = explanation.value, explanation.functional
-    title = (
-        f"Terms of {functional.label}: {signed(value.value)} {functional.unit} ({interval(value)})"
-    )
-    title += "; its parts cancel, so their shares are not known" if explanation.cancels else ""
-    return Text(
-        title + (f"; also seen as {', '.join(explanation.also)}" if explanation.also else ""),
-        "bold",
-    )
+    amount = f"{signed(value.value)} {functional.unit} ({interval(value)})"
+    title = f"Terms of {functional.label}: {amount}"
+    if explanation.cancels:
+        title += "; its parts cancel, so their shares are not known"
+    if explanation.also:
+        title += f"; also seen as {', '.join(explanation.also)}"
+    return Text(title, "bold")
 
 
 def _terms_table(explanation: Explanation) -> TextTable:
-    heads = (
-        "term",
-        explanation.functional.unit,
-        "share",
-        "95 % interval",
-        "more work",
-        "kernel",
-        "line",
-    )
+    unit = explanation.functional.unit
+    heads = ("term", unit, "share", "95 % interval", "more work", "kernel", "line")
     return table(*heads, left=heads[-2:])
 
 
@@ -236,64 +219,71 @@ def _more_work(term: Share, whole: float) -> str:
     or small.
     """
     value = term.work.value if term.work else None
-    return signed(value.value) if value and abs(value.value) >= _LEAST_SHARE * abs(whole) else ""
+    return signed(value.value) if value and _is_large(value.value, whole) else ""
+
+
+def _is_large(amount: float, whole: float) -> bool:
+    return abs(amount) >= _LEAST_SHARE * abs(whole)
 
 
 def render_explanation(explanation: Explanation, everything: bool = False) -> RenderableType:
     """The terms of one functional, the largest first; smaller ones in one line so that
     they add up.
     """
-    value = explanation.value
+    whole = explanation.value.value
     rows = _terms_table(explanation)
-    kernels = [p for p in explanation.shares if p.key.kind == KERNELS]
-    others = [p for p in explanation.shares if p.key.kind != KERNELS]
-    large = [
-        p for p in kernels[:_SHOWN_TERMS] if abs(p.value.value) >= _LEAST_SHARE * abs(value.value)
-    ]
+    kernels = [term for term in explanation.shares if term.key.kind == KERNELS]
+    others = [term for term in explanation.shares if term.key.kind != KERNELS]
+    large = [term for term in kernels[:_SHOWN_TERMS] if _is_large(term.value.value, whole)]
     listed = kernels if everything else large or kernels[:1]
-    for outcome in listed:
-        rows.add_row(*_share(outcome, value.value))
+    for term in listed:
+        rows.add_row(*_share(term, whole))
     if rest := kernels[len(listed) :]:
-        rows.add_row(*_sum(smaller_terms(len(rest)), rest, value.value))
-    for outcome in others:
-        if everything or outcome.value.value or outcome.real:
-            rows.add_row(*_share(outcome, value.value))
+        rows.add_row(*_sum(smaller_terms(len(rest)), rest, whole))
+    for term in others:
+        if everything or term.value.value or term.real:
+            rows.add_row(*_share(term, whole))
     rows.add_section()
-    rows.add_row(*_sum("total", explanation.shares, value.value))
+    rows.add_row(*_sum("total", explanation.shares, whole))
     return Group(_terms_title(explanation), Indented(rows))
 
 
 def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
     """What the marks and names in the printed explanations mean."""
+    if not explanations:
+        return Group()
     kinds = dict.fromkeys(explanation.functional.kind for explanation in explanations)
     lines = [_MEANINGS[kind] for kind in kinds if kind in _MEANINGS]
-    if explanations:
-        shares = [
-            (term, explanation.value.value)
-            for explanation in explanations
-            for term in explanation.shares
-        ]
-        kinds_of_terms = {term.key.kind for term, _ in shares}
-        lines += [_OVERHEAD] if OVERHEAD in kinds_of_terms else []
-        lines += [_SLOW] if SLOW_STEPS in kinds_of_terms else []
-        lines += [_WORK] if any(_more_work(*shown) for shown in shares) else []
-        lines += [
-            "* significant (Holm correction over all terms of the anomaly).",
-            "Not significant: terms that cannot be distinguished from 0. They are no cause; more "
-            "rounds would tell.",
-        ]
-    return Group(*(Text(line, "dim") for line in lines))
+    kinds_of_terms, has_work = set(), False
+    for explanation in explanations:
+        for term in explanation.shares:
+            kinds_of_terms.add(term.key.kind)
+            has_work = has_work or bool(_more_work(term, explanation.value.value))
+    if OVERHEAD in kinds_of_terms:
+        lines.append(_OVERHEAD)
+    if SLOW_STEPS in kinds_of_terms:
+        lines.append(_SLOW)
+    if has_work:
+        lines.append(_WORK)
+    lines += [
+        "* significant (Holm correction over all terms of the anomaly).",
+        "Not significant: terms that cannot be distinguished from 0. They are no cause; more "
+        "rounds would tell.",
+    ]
+    return Group(*dim(lines))
 
 
 def _share(term: Share, whole: float) -> list[Text]:
     value = term.value
     cells = [
-        term.label + (" *" if term.real else ""),
+        f"{term.label} *" if term.real else term.label,
         signed(value.value),
         share(value.value, whole),
         interval(value),
+        _more_work(term, whole),
+        _kernel_change(term),
+        term.line or "",
     ]
-    cells += [_more_work(term, whole), _kernel_change(term), term.line or ""]
     return [Text(cell, "" if term.real else "dim") for cell in cells]
 
 

@@ -44,26 +44,27 @@ def tracks(recording: Recording) -> Iterator[Drawn]:
     yield from _counters(recording)
     steps = select_profiled_steps(recording.frame("steps"))
     work = device_work(recording)
-    number, start, window = (
-        steps[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns")
-    )
-    gaps, first = exclusive_and_gaps(work, number, start, window)[1], 0
+    number = steps["step"].to_numpy(np.int64)
+    start = steps["start_ns"].to_numpy(np.int64)
+    window = steps["duration_ns"].to_numpy(np.int64)
+    step_ends = start + window
+    _, gaps = exclusive_and_gaps(work, number, start, window)
+    first = 0
     last_ns = start.copy()  # end of the work of each step so far
     for piece in work(["step", "start_ns", "duration_ns", *_PLACE]):
         inside, position = of_steps(piece, number)
         rows = inside.to_pandas().assign(gap_ns=gaps[first : first + len(position)])
         first += len(position)
+        start_ns = rows["start_ns"].to_numpy(np.int64)
         rows["end_ns"] = rows["start_ns"] + rows["duration_ns"]
         np.maximum.at(last_ns, position, rows["end_ns"].to_numpy(np.int64))
         yield from _layers(rows)
         # A gap ends with the step at the latest.
-        rows["gap_end_ns"] = np.minimum(
-            rows["start_ns"].to_numpy(np.int64), (start + window)[position]
-        )
+        rows["gap_end_ns"] = np.minimum(start_ns, step_ends[position])
         for row in rows[rows["gap_ns"] > 0].itertuples():
             label = Key.of(row.layer, row.phase, IDLE).label
             yield Drawn(IDLE, _NO_KERNEL, label, row.gap_end_ns - row.gap_ns, row.gap_ns)
-    for until, end in zip(last_ns.tolist(), (start + window).tolist(), strict=True):
+    for until, end in zip(last_ns.tolist(), step_ends.tolist(), strict=True):
         if end > until:
             yield Drawn(IDLE, _NO_KERNEL, f"{IDLE} at the end of the step", until, end - until)
 
@@ -73,29 +74,28 @@ def _layers(rows: pd.DataFrame) -> Iterator[Drawn]:
     an operator.
     """
     for (device, stream), of_stream in rows.groupby(["device", "stream"], dropna=False, sort=False):
-        process = "layers" if pd.isna(device) else f"layers of device {device}"
-        track = f"{'thread' if pd.isna(device) else 'stream'} {0 if pd.isna(stream) else stream}"
+        process, track = f"layers of device {device}", "stream"
+        if pd.isna(device):
+            process, track = "layers", "thread"
+        track = f"{track} {0 if pd.isna(stream) else stream}"
         ordered = of_stream.sort_values("start_ns", kind="stable")
-        ends = ordered["end_ns"].to_numpy(np.int64)
         for keys in (["step", "layer", "phase"], ["step", "layer", "phase", "op"]):
-            first = _changes(ordered, keys)
-            heads = ordered.iloc[first].assign(
-                until_ns=np.maximum.reduceat(ends, first) if len(first) else []
-            )
-            for itertuple in heads[heads[keys[-1]].notna() | heads["layer"].notna()].itertuples():
-                label = (
-                    Key.of(itertuple.layer, itertuple.phase, KERNELS).label
-                    if keys[-1] == "phase"
-                    else itertuple.op
-                )
+            for row in _slices(ordered, keys).itertuples():
+                label = row.op
+                if keys[-1] == "phase":
+                    label = Key.of(row.layer, row.phase, KERNELS).label
                 if not pd.isna(label):
-                    yield Drawn(
-                        process,
-                        track,
-                        str(label),
-                        itertuple.start_ns,
-                        itertuple.until_ns - itertuple.start_ns,
-                    )
+                    length_ns = row.until_ns - row.start_ns
+                    yield Drawn(process, track, str(label), row.start_ns, length_ns)
+
+
+def _slices(ordered: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The first row of each run of equal keys, with the last end in it; none without a name."""
+    first = _changes(ordered, keys)
+    ends = ordered["end_ns"].to_numpy(np.int64)
+    until = np.maximum.reduceat(ends, first) if len(first) else []
+    heads = ordered.iloc[first].assign(until_ns=until)
+    return heads[heads[keys[-1]].notna() | heads["layer"].notna()]
 
 
 def _changes(rows: pd.DataFrame, keys: list[str]) -> Ints:

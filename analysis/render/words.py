@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ...base.counted import counted
 from ...base.escaping import escape_controls
-from ...base.numbers import number
+from ...base.numbers import number, percent, with_minus_signs
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import RECORDING, STEP
 from ..decompose.functionals import CANCELS
@@ -31,6 +31,41 @@ def html_text(text: str) -> str:
     return escape(escape_controls(text))
 
 
+def page_text(words: str) -> str:
+    """A sentence for HTML, with true minus signs before its negative numbers."""
+    return html_text(with_minus_signs(words))
+
+
+def begin_sentence(text: str) -> str:
+    """A text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
+def join_texts(texts: Iterable[str | None], between: str = ", ") -> str:
+    """Texts in a line; the empty ones are left out."""
+    return between.join(filter(None, texts))
+
+
+def list_values(values: Iterable[object]) -> str:
+    """Values in a line."""
+    return ", ".join(map(str, values))
+
+
+def dim(lines: Iterable[str]) -> list[Text]:
+    """Asides below a table."""
+    return [Text(line, "dim") for line in lines]
+
+
+def show_ms(time_ms: float, digits: int = 4) -> str:
+    """A time with its unit."""
+    return f"{number(time_ms, digits)} ms"
+
+
+def show_ends(estimate: Estimate) -> str:
+    """Both ends of a share in percent, e.g. 3 to 8 %."""
+    return f"{100 * estimate.low:.0f} to {percent(estimate.high)}"
+
+
 def interval(estimate: Estimate, digits: int = 3) -> str:
     """Both ends of an interval."""
     if not math.isfinite(estimate.low):
@@ -48,17 +83,19 @@ def list_unmeasured(meta: Mapping[str, Any], axis: Axis) -> list[str]:
 
 def note_hidden(count: int, singular: str, many: str | None = None) -> list[Text]:
     """A note on rows that are not shown, see `counted`; none if all are shown."""
-    note = (
-        f"{counted(count, singular, many)} {'is' if count == 1 else 'are'} not shown; --all shows "
-    )
-    return [Text(f"{note}{'it' if count == 1 else 'them'}.", "dim")] if count > 0 else []
+    if count <= 0:
+        return []
+    verb, them = ("is", "it") if count == 1 else ("are", "them")
+    return dim([f"{counted(count, singular, many)} {verb} not shown; --all shows {them}."])
 
 
 def share(value: float, whole: float) -> str:
-    """Share of a value in a whole in percent; empty where the whole is 0, or so much smaller that
-    parts cancel.
+    """Share of a value in a whole in percent; empty where the whole is 0, or so small that parts
+    cancel.
     """
-    percent = f"{value / whole:.0%}" if whole and abs(value / whole) <= CANCELS else ""
+    if not whole or abs(value / whole) > CANCELS:
+        return ""
+    percent = f"{value / whole:.0%}"
     return "0%" if percent == "-0%" else percent
 
 

@@ -23,8 +23,8 @@ PROBE_SHARE = 0.15  # of the time of a sweep, for sizes between its own
 
 
 def device_kind(meta: Mapping[str, Any]) -> str:
-    """`cpu` or `cuda`: what a recording was made on, by its `recording.json`; cpu if it does not
-    say.
+    """`cpu` or `cuda`: the kind of a recording's device, by its `recording.json`; cpu if it does
+    not say.
     """
     return str((meta.get("device") or {}).get("kind") or "cpu")
 

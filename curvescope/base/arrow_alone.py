@@ -15,12 +15,12 @@ class _NoPandas(MetaPathFinder):
 
 
 def start_without_pandas() -> None:
-    """Let Arrow look for pandas once, and miss it: importing pandas takes a fifth of the import of
-    a small profile.
+    """Let Arrow look for pandas once, and miss it: its import takes a fifth of a small profile's
+    import.
 
     Arrow looks again in `to_pandas`. Until then it takes a Series for a sequence, with NaN as a
-    number: call this only in commands that give Arrow no Series. Does nothing if pandas is imported
-    already.
+    number. So call this only in commands that give Arrow no Series. Does nothing if pandas is
+    imported already.
     """
     if "pandas" in sys.modules:
         return

@@ -1,5 +1,5 @@
-"""Signals that ask this process to end, and what a command still does then: SIGTERM and SIGHUP end
-it like Ctrl-C.
+"""Signals that ask this process to end: SIGTERM and SIGHUP end it like Ctrl-C, and commands still
+answer.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def end_like_ctrl_c() -> Iterator[list[int]]:
 
 @contextmanager
 def answer_if_interrupted(show: Callable[[], object]) -> Iterator[None]:
-    """Where the block is interrupted, show what was measured, if it is enough for an answer; the
-    interrupt goes on.
+    """Where the block is interrupted, show the results so far, if they are enough for an answer;
+    the interrupt goes on.
     """
     try:
         yield

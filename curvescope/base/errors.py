@@ -18,4 +18,5 @@ class BackendMissingError(CurvescopeError):
 def check_choice(what: str, value: str, choices: Iterable[str]) -> None:
     """Raise an error that lists the choices unless the value is one of them."""
     if value not in choices:
-        raise CurvescopeError(f"Unknown {what} {value!r}: choose from {', '.join(choices)}.")
+        listed = ", ".join(choices)
+        raise CurvescopeError(f"Unknown {what} {value!r}: choose from {listed}.")

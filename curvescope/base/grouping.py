@@ -1,4 +1,4 @@
-"""The choices of `--by`, what a row of a view stands for; the MCP server offers the same."""
+"""The choices of `--by` for the rows of a view; the MCP server offers the same."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ _HOST = re.compile(r"([A-Za-z0-9-]+\.)+[A-Za-z]{2,}")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a name is that of a secret."""
+    """Whether a name says that its value is a secret."""
     return _SECRET.search(name) is not None and not _NO_SECRET.fullmatch(name)
 
 
@@ -138,13 +138,10 @@ def _is_one_number(text: str) -> bool:
 
 def is_choice(value: str) -> bool:
     """Whether a value is one among few that programs know, or a place on this machine alone."""
-    return (
-        value in _CHOICES
-        or value.lower() in _WORDS
-        or value == "env://"
-        or _DEVICE.fullmatch(value) is not None
-        or LOOPBACK.fullmatch(value.removeprefix("tcp://").removeprefix("http://")) is not None
-    )
+    if value in _CHOICES or value.lower() in _WORDS or value == "env://":
+        return True
+    host = value.removeprefix("tcp://").removeprefix("http://")
+    return _DEVICE.fullmatch(value) is not None or LOOPBACK.fullmatch(host) is not None
 
 
 def is_known(argument: str) -> bool:
@@ -189,8 +186,9 @@ def _is_in_turn(part: str) -> bool:
 
 
 def mask_path(path: str) -> str:
-    """A path without what may name somebody: known folders, folders of packages and of a project,
-    and the name of the file stay.
+    """A path without names of persons and places.
+
+    Known folders, folders of packages and of a project, and the name of the file stay.
     """
     path = without_homes(path)
     *folders, name = path.split("/")
@@ -208,8 +206,9 @@ def mask_path(path: str) -> str:
 
 
 def _is_folder(name: str, inside: bool) -> bool:
-    known = not name or name in _FOLDERS or name in ("site-packages", "dist-packages")
-    if known or _VERSIONED.fullmatch(name):
+    if not name or name in _FOLDERS or name in ("site-packages", "dist-packages"):
+        return True
+    if _VERSIONED.fullmatch(name):
         return True
     return inside and "." not in name[1:] and _is_file_name(name)
 

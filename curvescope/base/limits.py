@@ -1,8 +1,8 @@
-"""Limits of what a file may ask of its reader, in one place.
+"""Limits of the work that a file may ask of its reader, in one place.
 
-A limit is on what is out of proportion to the file, or far beyond what any recorder writes, so that
-a small or broken file takes neither all memory nor hours. `CURVESCOPE_LIMITS=4` in the environment
-makes every limit four times as large.
+A limit stops work out of proportion to the file, or far beyond any recorder's files. So a small or
+broken file takes neither all memory nor hours. `CURVESCOPE_LIMITS=4` in the environment makes every
+limit four times as large.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def raising() -> str:
 
 
 def check_regular(path: Path) -> None:
-    """Refuse what is no regular file: a pipe would be waited for, and a device may have no end.
+    """Refuse all but regular files: a pipe would be waited for, and a device may have no end.
 
     CurvescopeError: it is a pipe, a device, or a socket. OSError: it cannot be looked at.
     """

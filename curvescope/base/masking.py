@@ -1,7 +1,7 @@
-"""What of command lines and messages is recorded: what is known to be harmless, and nothing else.
+"""Command lines and messages as they are recorded: only words that are known to be harmless.
 
-A recording is shared, and whoever reads it reads all of it. So of a command line the program, its
-script, names of options and numbers are kept, and `***` stands for every other value; of a message
+A recording is shared, and whoever reads it reads all of it. So a command line keeps the program,
+its script, names of options and numbers, and `***` stands for every other value. A message keeps
 its words and numbers. `harmless` says which these are.
 """
 
@@ -87,13 +87,13 @@ def without_secrets(
 
 
 def mask_text(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """A message or a line of a program as it is recorded: words and numbers; `***` for all that has
-    another form.
+    """A message or a line of a program as it is recorded: words and numbers, and `***` for the
+    rest.
 
-    Hidden are addresses, of mail too, but those of public documentation and of this machine;
-    folders of paths that not every machine has; values of options; what follows a name like that of
-    a secret; and what is neither a word nor a number, e.g. letters and digits in turn. A secret
-    that is a plain word is not recognised.
+    Addresses, of mail too, are hidden, except this machine's and public documentation's. So are
+    folders that not every machine has, values of options, and words after the name of a secret.
+    Letters and digits in turn are neither a word nor a number. A secret that is a plain word is not
+    recognised.
     """
     pieces, end, expected = [], 0, _Next.ANYTHING
     for match in _TEXT_WORD.finditer(text):
@@ -184,8 +184,8 @@ def _mask_value(name: str, value: str) -> str:
 
 
 def _mask_word(word: str, expected: _Next, begins: bool = False) -> tuple[str, _Next]:
-    """A word of a text as it is recorded, and what the next one may be; it may be an option where
-    it begins one.
+    """A word of a text as it is recorded, and the kind of the next; `begins` if it may be an
+    option.
     """
     scheme, between, address = word.partition("://")
     if between:

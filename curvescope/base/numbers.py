@@ -21,8 +21,9 @@ def number(value: float, digits: int = 4) -> str:
         return "∞" if value > 0 else "-∞"
     if value == 0:
         return "0"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    shown = f"{value:.{min(decimals, 6)}f}"
+    magnitude = math.floor(math.log10(abs(value)))
+    decimals = min(max(0, digits - 1 - magnitude), 6)
+    shown = f"{value:.{decimals}f}"
     return shown if float(shown) else "0"
 
 
@@ -38,7 +39,8 @@ def with_minus_signs(text: str) -> str:
 
 def signed(value: float, digits: int = 3) -> str:
     """A number with its sign."""
-    return ("+" if value > 0 else "") + number(value, digits)
+    sign = "+" if value > 0 else ""
+    return sign + number(value, digits)
 
 
 def percent(share: float) -> str:
@@ -57,8 +59,10 @@ def quantity(value: float, unit: str, digits: int = 3) -> str:
     """
     if unit == "Hz":
         return f"{number(value / 1e6)} MHz"
-    size, prefix = next(((size, prefix) for size, prefix in _PREFIXES if value >= size), (1.0, ""))
-    return f"{number(value / size, digits)} {prefix}{unit}"
+    for size, prefix in _PREFIXES:
+        if value >= size:
+            return f"{number(value / size, digits)} {prefix}{unit}"
+    return f"{number(value, digits)} {unit}"
 
 
 def duration(duration_ns: float) -> str:

@@ -1,8 +1,8 @@
 """Starts Pythons of Curvescope's own: none runs a file of the current folder, which may hold
 anything.
 
-A Python that is started with `-c` or `-m` searches that folder first. What a user names, e.g. by
-`--step`, adds it.
+A Python that is started with `-c` or `-m` searches that folder first. A name of the user's, e.g.
+after `--step`, adds it.
 """
 
 from __future__ import annotations

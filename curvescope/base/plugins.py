@@ -1,7 +1,7 @@
 """Plugins from other packages: readers, causes and devices, found by entry points.
 
-A plugin that cannot be loaded, lacks required attributes, or fails is reported in a warning and
-skipped; the command continues without it.
+A plugin that cannot be loaded, lacks required attributes, or fails gets a warning. The command
+continues without it.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ _ENDINGS = ".COM;.EXE;.BAT;.CMD"  # of programs on Windows where PATHEXT is not 
 
 
 def find_program(name: str) -> str | None:
-    """The path of a program in the absolute folders of PATH, or of one that is named by a path;
-    None if there is none.
+    """The path of a program, which is found in the absolute folders of PATH or named by a path;
+    else None.
     """
     if os.path.dirname(name):
         return _find_in("", name)

@@ -1,4 +1,4 @@
-"""Standard output is for results: what a user's own code prints goes to standard error."""
+"""Standard output is for results: prints of a user's own code go to standard error."""
 
 from __future__ import annotations
 

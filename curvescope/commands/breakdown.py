@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Contents:
-    """What is printed of a recording, as JSON or as text."""
+    """The breakdown of a recording, as JSON or as text."""
 
     breakdown: Breakdown
     communication: Communication | None

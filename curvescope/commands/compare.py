@@ -256,7 +256,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _steps(recordings: list[Recording]) -> list[pd.DataFrame]:
-    """The steps to compare; of logs of servers those of decode, at equal context."""
+    """The steps to compare; of logs of servers the decode steps, at equal context."""
     from ..analysis.server_log import collect_decode_blocks, is_server_log
 
     if any(is_server_log(recording) for recording in recordings):
@@ -335,8 +335,8 @@ def _versions(args: argparse.Namespace) -> list[Version]:
 
 
 def _in_frameworks(args: argparse.Namespace, compiled: Path) -> list[Version]:
-    """A named network in each framework of `--framework`, as versions; a folder keeps what was
-    compiled.
+    """A named network in each framework of `--framework`, as versions; a folder keeps compiled
+    code.
     """
     from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.versions import Version

@@ -54,19 +54,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _describe_counts(done: Counted) -> str:
-    """What was counted and joined at one batch size, in one line."""
-    by = (
-        "order, name and geometry"
-        if done.by_geometry
-        else "order and name (the recording has no geometry)"
-    )
-    unused = (
-        f"; {counted(done.unused, 'counted kernel joins', 'counted kernels join')} none"
-        if done.unused
-        else ""
-    )
+    """The counted and joined kernels of one batch size, in one line."""
+    by = "order and name (the recording has no geometry)"
+    if done.by_geometry:
+        by = "order, name and geometry"
+    unused = ""
+    if done.unused:
+        joins = counted(done.unused, "counted kernel joins", "counted kernels join")
+        unused = f"; {joins} none"
+    kernels, steps = counted(done.kernels, "kernel"), counted(done.steps, "step")
+    recorded = counted(done.recorded, "recorded kernel")
     return (
-        f"Batch {done.batch}: {counted(done.kernels, 'kernel')} of a step counted by "
-        f"{_NAMES[done.tool]}; {done.joined} of {counted(done.recorded, 'recorded kernel')} in "
-        f"{counted(done.steps, 'step')} joined by {by}{unused}."
+        f"Batch {done.batch}: {kernels} of a step counted by {_NAMES[done.tool]}; {done.joined} of "
+        f"{recorded} in {steps} joined by {by}{unused}."
     )

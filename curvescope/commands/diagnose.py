@@ -1,17 +1,17 @@
 """Measure a network, or a step of your own, over batch sizes on this machine and explain its cost
 curve.
 
-What is measured is a network by name, a step of your own (--step), or a program as it is:
-`-- python train.py --batch-size {batch}` runs that command for each visit and ends it once it has
-enough steps. If no step is found in it, or the wrong one, --step-range NAME names the range that is
-a step, --step-function NAME the function of JAX or TensorFlow, or --step-line 'step {n}: {ms} ms'
-the line that it prints after one; --workdir DIR runs it in folders of its own.
+It measures a network by name, a step of your own (--step), or a program as it is. `-- python
+train.py --batch-size {batch}` runs that command for each visit and ends it once it has enough
+steps. If no step is found in it, or the wrong one, --step-range NAME names the range that is a
+step, --step-function NAME the function of JAX or TensorFlow, or --step-line 'step {n}: {ms} ms' the
+line that it prints after one; --workdir DIR runs it in folders of its own.
 
 Without --batch, sizes double from 1 to 32, or to the last one that is fast enough for the time.
 
 Runs on CUDA if there is a device, else on the CPU. Measures until every verdict is decided, or
 cannot be in the time (--time-limit), then tests the causes by experiment (--experiments). After
-Ctrl-C, SIGTERM or SIGHUP it answers from what is measured and ends. `curvescope confirm` makes the
+Ctrl-C, SIGTERM or SIGHUP it answers from the data so far and ends. `curvescope confirm` makes the
 missing experiments later, also after a kill.
 
 `--of energy` measures joules per step and sample instead, which needs a device that reports them: a
@@ -116,15 +116,13 @@ def _diagnose(args: argparse.Namespace) -> None:
     def experiments_s(device: str) -> float | None:
         if args.experiments is None and protocol.name != "quick":
             return None
-        default_s = (
-            QUICK_EXPERIMENTS_S if protocol.name == "quick" else default_experiments_s(device)
-        )
+        default_s = default_experiments_s(device)
+        if protocol.name == "quick":
+            default_s = QUICK_EXPERIMENTS_S
         return options.experiments_s_of(args, default_s)
 
     def choose_sizes(site: SweptSite) -> tuple[int, ...]:
-        """The sizes that the options ask for; without such an option, those that this machine is
-        fast enough for.
-        """
+        """The sizes that the options ask for; by default, as many as this machine's speed allows."""
         is_asked = args.batch is not None or bool(args.axis)
         limit_s = protocol.time_limit_s
         if is_asked or limit_s is None or not isinstance(site, Here) or site.workload.compiled:
@@ -144,15 +142,8 @@ def _diagnose(args: argparse.Namespace) -> None:
         prints_to_stderr(),
     ):
         site = site_of(configuration, find_device=args.device is None, in_rounds=True)
-        measure(
-            site,
-            choose_sizes(site),
-            protocol,
-            path,
-            experiments_s,
-            options.precise_enough(protocol),
-            share,
-        )
+        precise = options.precise_enough(protocol)
+        measure(site, choose_sizes(site), protocol, path, experiments_s, precise, share)
     answer()
 
 

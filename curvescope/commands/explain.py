@@ -8,8 +8,8 @@ the step costs, what to do, and what that saves at most: suggested, as nothing w
 
 Of a table of times, or one pasted for `-`, it names the edges, slow sizes and shape of each curve.
 
-`env $(curvescope explain RUN --as-env) python train.py` runs a program with what was measured to
-help, as far as variables can set it.
+`env $(curvescope explain RUN --as-env) python train.py` runs a program with the changes that
+measurably help, as far as variables can set them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Its tools list recordings and give the verdict, the breakdown, a comparison or the roofline of them,
 and change nothing. With --allow-experiments a tool runs experiments on this machine and adds them
 to the recording. It reads the folder that it is started in, the folders and URLs named here, and
-nothing else; `pip install 'curvescope[mcp]'` gets what it needs. Start it as `curvescope mcp`:
+nothing else; `pip install 'curvescope[mcp]'` installs its package. Start it as `curvescope mcp`:
 `python -m` runs Python files of the folder.
 """
 

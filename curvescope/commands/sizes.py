@@ -1,7 +1,7 @@
 """Find the sizes to run, and those to capture, compile or pad to, from a curve of times.
 
-The curve is that of a table of times, a recording or a server's log. The list is the one whose
-padding costs least for a histogram of sizes, exactly; times between measured sizes are those of the
+The curve comes from a table of times, a recording or a server's log. The list is the one whose
+padding costs least for a histogram of sizes, exactly; times between measured sizes follow the
 fitted shape. Options of vLLM, SGLang and TensorRT that set it are printed.
 """
 
@@ -107,9 +107,10 @@ def _curve_of(
         return curve, _count(steps["batch"].tolist())
     listed = choose_curves(explain_curves(_read_times(recording), noise), problem, path)
     if len(listed) > 1:
-        names = "; ".join(f"{one.problem or ''} {one.device_name or ''}".strip() for one in listed)
+        names = [f"{curve.problem or ''} {curve.device_name or ''}".strip() for curve in listed]
+        choices = "; ".join(names)
         raise CurvescopeError(
-            f"{path} has {len(listed)} curves: choose one by --problem WORDS, of {names}."
+            f"{path} has {len(listed)} curves: choose one by --problem WORDS, of {choices}."
         )
     return listed[0], None
 

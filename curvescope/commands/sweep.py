@@ -14,6 +14,7 @@ import os
 import re
 import tempfile
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -157,11 +158,10 @@ def _workers(args: argparse.Namespace) -> Workers:
 def _sweep_by_plan(args: argparse.Namespace, workers: Workers | None) -> int:
     from ..profiling.measure.sweep_plan import PLAN_FILE
 
-    plan = (
-        PLAN_FILE.read_to_run(args.resume, args.run_its_code)
-        if args.resume
-        else _plan(args, workers)
-    )
+    if args.resume:
+        plan = PLAN_FILE.read_to_run(args.resume, args.run_its_code)
+    else:
+        plan = _plan(args, workers)
     with _keep_compilations(plan):
         return _sweep(args, plan, workers)
 
@@ -173,11 +173,9 @@ def _keep_compilations(plan: SweepPlan) -> Iterator[None]:
 
     frameworks = {configuration.runs_in for configuration in plan.configurations} - {None}
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
-        variables = dict(
-            pair
-            for framework in frameworks
-            for pair in list_cache_variables(str(framework), Path(folder)).items()
-        )
+        variables: dict[str, str] = {}
+        for framework in frameworks:
+            variables.update(list_cache_variables(str(framework), Path(folder)))
         os.environ.update(variables)
         try:
             yield
@@ -194,19 +192,15 @@ def _sweep(args: argparse.Namespace, plan: SweepPlan, workers: Workers | None) -
     from ..profiling.recording.store import new_recording_path, open_recording
 
     # Before anything is written: workers that cannot measure must leave no folder.
-    measurers = (
-        workers.measurers(plan.configurations[0].device, len(plan.configurations))
-        if workers is not None
-        else []
-    )
+    first, count = plan.configurations[0], len(plan.configurations)
+    measurers = [] if workers is None else workers.measurers(first.device, count)
     folder = args.resume or args.output or new_recording_path("sweep")
     if not args.resume:
         PLAN_FILE.write(folder, plan)
     messages = terminal.console(stderr=True)
-    where = f", on {counted(len(measurers), 'worker')}" if workers is not None else ""
+    where = "" if workers is None else f", on {counted(len(measurers), 'worker')}"
     messages.print(
-        f"{counted(len(plan.configurations), 'recording')}, protocol {plan.protocol.name}, into "
-        f"{folder}{where}."
+        f"{counted(count, 'recording')}, protocol {plan.protocol.name}, into {folder}{where}."
     )
     if note := _warn_of_shared_cpu(measurers):
         messages.print(note, style="yellow")
@@ -221,13 +215,12 @@ def _sweep(args: argparse.Namespace, plan: SweepPlan, workers: Workers | None) -
     labels = [configuration.label for configuration in plan.configurations]
     with (
         answer_if_interrupted(answer),
-        LiveCurves(labels, plan.protocol.statistic, Axis(plan.configurations[0].axis)) as view,
+        LiveCurves(labels, plan.protocol.statistic, Axis(first.axis)) as view,
     ):
         try:
-            with options.clocks(args, plan.configurations[0].device):
-                failed = run_plan(
-                    folder, plan, view.report, options.precise_enough(plan.protocol), measurers
-                )
+            precise = options.precise_enough(plan.protocol)
+            with options.clocks(args, first.device):
+                failed = run_plan(folder, plan, view.report, precise, measurers)
         except KeyboardInterrupt:
             messages.print("Interrupted. This resumes:")
             terminal.print_commands(messages, f"curvescope sweep --resume {folder}")
@@ -244,11 +237,9 @@ def _sweep(args: argparse.Namespace, plan: SweepPlan, workers: Workers | None) -
 def _warn_of_shared_cpu(measurers: Sequence[Measurer]) -> str | None:
     """A warning for workers on one CPU."""
     machines = [measurer.machine for measurer in measurers]
-    if (
-        not machines
-        or machines[0].device["kind"] != "cpu"
-        or len({m.identity for m in machines}) == len(machines)
-    ):
+    if not machines or machines[0].device["kind"] != "cpu":
+        return None
+    if len({machine.identity for machine in machines}) == len(machines):
         return None
     return "Workers share a CPU: the times include contention for caches and memory bandwidth."
 
@@ -278,26 +269,20 @@ def _plan(args: argparse.Namespace, workers: Workers | None) -> SweepPlan:
     else:
         axes = options.axes_of(args)
     if args.program:
-        return SweepPlan(
-            (options.configuration_of(args, axes, "cpu"),), axes.values, False, protocol
-        )
+        program = options.configuration_of(args, axes, "cpu")
+        return SweepPlan((program,), axes.values, False, protocol)
     device = pick_device(args.device) if workers is None else workers.pick_device(args.device)
     limit = options.memory_limit_of(args)
-    made = (
-        [options.step_configuration(args, axes, device)]
-        if args.step
-        else _networks(args, axes, device)
-    )
+    if args.step:
+        made = [options.step_configuration(args, axes, device)]
+    else:
+        made = _networks(args, axes, device)
     if args.framework is not None:
-        made = [
-            options.in_framework(recording, framework)
-            for recording in made
-            for framework in dict.fromkeys(args.framework.split(","))
-        ]
+        frameworks = dict.fromkeys(args.framework.split(","))
+        made = [options.in_framework(*pair) for pair in product(made, frameworks)]
     configurations = [
-        replace(recording, memory_limit_bytes=limit, graphed=graphed)
-        for recording in made
-        for graphed in _CHOICES[args.cuda_graph]
+        replace(configuration, memory_limit_bytes=limit, graphed=graphed)
+        for configuration, graphed in product(made, _CHOICES[args.cuda_graph])
     ]
     for configuration in configurations:
         configuration.check()
@@ -312,28 +297,22 @@ def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configu
     samples = {network: options.sample_of(args, network) for network in args.network}
     named = {network: get_network(network).reads_text for network in samples if ":" not in network}
     if any(named.values()):  # a number of tokens is theirs alone
-        samples |= {
-            network: (None, None) for network, reads_text in named.items() if not reads_text
-        }
-    return [
-        Configuration(
-            network,
-            *samples[network],
-            device,
-            mode,
-            precision,
-            axis=axes.curve,
-            fixed=axes.fixed,
-        )
-        for network in dict.fromkeys(args.network)
-        for mode in _parse_choices(args.mode, MODES, "--mode")
-        for precision in _parse_choices(args.precision, STEP_PRECISIONS, "--precision")
-    ]
+        others = [network for network, reads_text in named.items() if not reads_text]
+        samples |= dict.fromkeys(others, (None, None))
+    modes = _parse_choices(args.mode, MODES, "--mode")
+    precisions = _parse_choices(args.precision, STEP_PRECISIONS, "--precision")
+    configurations = []
+    for network, mode, precision in product(samples, modes, precisions):
+        how = (*samples[network], device, mode, precision)
+        made = Configuration(network, *how, axis=axes.curve, fixed=axes.fixed)
+        configurations.append(made)
+    return configurations
 
 
 def _parse_choices(text: str, allowed: tuple[str, ...], option: str) -> list[str]:
     chosen = list(dict.fromkeys(text.split(",")))
     for name in chosen:
         if name not in allowed:
-            raise CurvescopeError(f"{option} {name}: choose one or more of {','.join(allowed)}.")
+            listed = ",".join(allowed)
+            raise CurvescopeError(f"{option} {name}: choose one or more of {listed}.")
     return chosen

@@ -1,6 +1,4 @@
-"""The catalogue of factors: each module here describes one, or a few of one kind, and is found by
-its place.
-"""
+"""The catalogue of factors: each module here describes one kind, and is found by its place."""
 
 from __future__ import annotations
 
@@ -11,21 +9,22 @@ from ...profiling.recording.experiments import FactorFacts, Scope, members
 from ...profiling.recording.store import KERNEL, Recording
 from ..factor import USUAL_SETUP_S, Factor, StepChange, TermChange, together
 
-_MODULES = [
-    importlib.import_module(f".{module.name}", __name__)
-    for module in pkgutil.iter_modules(__path__)
-]
-_ALL = [
-    value for module in _MODULES for value in vars(module).values() if isinstance(value, Factor)
-]
-FACTORS: dict[str, Factor] = {
-    factor.name: factor for factor in sorted(_ALL, key=lambda factor: factor.name)
-}
-COMMON: dict[str, StepChange] = {  # what commonly helps complete steps
-    name: factor.step
-    for name, factor in FACTORS.items()
-    if factor.step is not None and factor.step.common is not None
-}
+
+def _read_factors() -> dict[str, Factor]:
+    """Every factor by name, in the order of the alphabet."""
+    factors = {}
+    for module in pkgutil.iter_modules(__path__):
+        for value in vars(importlib.import_module(f".{module.name}", __name__)).values():
+            if isinstance(value, Factor):
+                factors[value.name] = value
+    return dict(sorted(factors.items()))
+
+
+FACTORS = _read_factors()
+COMMON: dict[str, StepChange] = {}  # changes that commonly help complete steps
+for _factor in FACTORS.values():
+    if _factor.step is not None and _factor.step.common is not None:
+        COMMON[_factor.name] = _factor.step
 
 
 def term_change(name: str | None) -> TermChange:
@@ -74,11 +73,8 @@ def is_costly(name: str) -> bool:
 
 def names_of(scope: str) -> list[str]:
     """The names of the factors of a scope, in the order of the alphabet."""
-    return [
-        name
-        for name, factor in FACTORS.items()
-        if (factor.term if scope == Scope.TERM else factor.step)
-    ]
+    kind = "term" if scope == Scope.TERM else "step"
+    return [name for name, factor in FACTORS.items() if getattr(factor, kind) is not None]
 
 
 def facts_for(recording: Recording) -> dict[str, FactorFacts]:

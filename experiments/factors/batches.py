@@ -21,22 +21,25 @@ from ..replay.runnable import Runnable
 
 
 def size_before_switch(families: Sequence[CallFamily], batches: Sequence[int]) -> int | None:
-    """The largest batch size before another kernel takes the most time; None without one, or if
-    the larger sizes run other operators: pieces would leave their work out.
+    """The largest batch size before another kernel takes the most time; None without one.
 
-    It is another one if it, or the one before, runs at one of the two batch sizes only: where both
-    run at both, one of them just takes longer. Batch sizes that were not recorded are passed over.
+    None too if the larger sizes run other operators: pieces would leave their work out. A kernel
+    is another one if it, or the one before, runs at one of the two batch sizes only. Where both run
+    at both, one of them just takes longer. Batch sizes that were not recorded are passed over.
     """
-    before: tuple[int, str, set[str]] | None = None
+    before: int | None = None
+    main_before, ran_before = "", set[str]()
     for batch in batches:
         calls = [family.calls[batch] for family in families if batch in family.calls]
         if not calls:
             continue
         longest = max(calls, key=lambda call: (call.duration_ns or 0, call.calls))
-        main, ran = _kernels(longest)[0], {name for call in calls for name in _kernels(call)}
-        if before is not None and (main not in before[2] or before[1] not in ran):
-            return before[0] if all(map(_differs_in_batch_only, families)) else None
-        before = batch, main, ran
+        main = _kernels(longest)[0]
+        ran = set[str]().union(*map(_kernels, calls))
+        switched = main not in ran_before or main_before not in ran
+        if before is not None and switched:
+            return before if all(map(_differs_in_batch_only, families)) else None
+        before, main_before, ran_before = batch, main, ran
     return None
 
 
@@ -75,12 +78,17 @@ _NOTHING_TO_PAD = f"every batch size is a multiple of {_MULTIPLES[-1]}"
 
 
 def multiple_of(batches: tuple[int, ...]) -> int | None:
-    """The multiple to pad to: the smallest of 8, 16 and 32 that some batch size is not one of; else
-    None.
+    """The multiple to pad to: the smallest of 8, 16 and 32 that does not divide some batch size;
+    else None.
     """
-    return next(
-        (multiple for multiple in _MULTIPLES if any(batch % multiple for batch in batches)), None
-    )
+    for multiple in _MULTIPLES:
+        if any(batch % multiple for batch in batches):
+            return multiple
+    return None
+
+
+def _round_up(batch: int, multiple: int) -> int:
+    return -(-batch // multiple) * multiple
 
 
 def _pad(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:
@@ -88,12 +96,11 @@ def _pad(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:
     assert call.batch is not None
     if multiple is None:
         raise CannotReplay(_NOTHING_TO_PAD)
-    padded = -(-call.batch // multiple) * multiple
-    if padded == call.batch:
+    size = _round_up(call.batch, multiple)
+    if size == call.batch:
         return runnable
-    return runnable.with_arguments(
-        tuple(pad_batch(runnable.arguments, call, runnable.family.at(padded)))
-    )
+    larger = runnable.family.at(size)
+    return runnable.with_arguments(tuple(pad_batch(runnable.arguments, call, larger)))
 
 
 class _PaddedSteps(ChangedSteps):
@@ -104,7 +111,7 @@ class _PaddedSteps(ChangedSteps):
         self._multiple = multiple
 
     def load(self, batch: int) -> None:
-        super().load(-(-batch // self._multiple) * self._multiple)
+        super().load(_round_up(batch, self._multiple))
 
 
 def _reason_against_padded_batch(target: Target) -> str | None:
@@ -157,15 +164,15 @@ def _split(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     assert call.batch is not None
     if call.batch < 2:
         return runnable
-    first, second = (family.at(half) for half in (call.batch - call.batch // 2, call.batch // 2))
-    halves = (
-        bind(runnable.overload, slice_batch(runnable.arguments, call, first, None)),
-        bind(runnable.overload, slice_batch(runnable.arguments, call, second, first)),
+    arguments, smaller_half = runnable.arguments, call.batch // 2
+    first, second = family.at(call.batch - smaller_half), family.at(smaller_half)
+    slices = (
+        slice_batch(arguments, call, first, None),
+        slice_batch(arguments, call, second, first),
     )
-    returned, written = (
-        results_of(runnable.run()),
-        find_changed_operands(runnable.overload, runnable.arguments),
-    )
+    halves = [bind(runnable.overload, half) for half in slices]
+    returned = results_of(runnable.run())
+    written = find_changed_operands(runnable.overload, arguments)
     if written and not besides(returned, written):
         return replace(runnable, run=lambda: [half() for half in halves])
     shapes = [None if result is None else tuple(result.shape) for result in returned]
@@ -183,27 +190,29 @@ def _join(shape: tuple[int, ...] | None, first: Any, second: Any) -> Any:
     """
     if shape is None:
         return None
-    for dimension, extents in enumerate(zip(shape, first.shape, second.shape, strict=True)):
-        if extents[0] != extents[1]:
+    for dimension, (whole, half, _) in enumerate(
+        zip(shape, first.shape, second.shape, strict=True)
+    ):
+        if whole != half:
             return import_torch().cat((first, second), dimension)
     return first + second
 
 
 class _TwoSteps(ChangedSteps):
-    """Two steps of half the batch; an odd batch size is divided into n and n + 1, and 1 stays
-    whole.
-    """
+    """Two steps of half the batch; an odd size is divided into n and n + 1, and 1 stays whole."""
 
     def load(self, batch: int) -> None:
-        self._halves = [half for half in (batch // 2, batch - batch // 2) if half]
+        half = batch // 2
+        self._halves = [half, batch - half] if half else [batch]
         super().load(self._halves[0])
 
     def time_step(self) -> tuple[int, int]:
-        timed = []
+        times = []
         for half in self._halves:
             super().load(half)  # not timed, and without effect for equal halves
-            timed.append(super().time_step())
-        return timed[0][0], sum(duration_ns for _, duration_ns in timed)
+            times.append(super().time_step())
+        start_ns, _ = times[0]
+        return start_ns, sum(duration_ns for _, duration_ns in times)
 
 
 def _reason_against_split_batch(target: Target) -> str | None:

@@ -1,7 +1,7 @@
 """The factor of a mixture of experts: all of them compute with the weights of one.
 
-Their products stay as many, of the same shapes and with the same tokens. What changes is how many
-bytes of weights come from memory: the first product leaves those of the one expert in the cache.
+Their products stay as many, of the same shapes and with the same tokens. The bytes of weights that
+come from memory change: the first product leaves the one expert's in the cache.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def _dimensions(argument: Argument) -> int:
 
 
 def _reason_against(family: CallFamily) -> str | None:
-    known = _weights_at(family.largest) is not None
-    return None if known else "none of its operands is known to be weights of experts"
+    if _weights_at(family.largest) is None:
+        return "none of its operands is known to be weights of experts"
+    return None
 
 
 def _with_one(runnable: Runnable, _: tuple[int, ...]) -> Runnable:

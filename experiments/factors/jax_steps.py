@@ -1,7 +1,7 @@
 """Factors of JAX: threads, fast mathematics, TF32, donated arguments and compilation, by its
 settings and XLA's flags.
 
-All but donation are variables of the environment that a process reads when it loads JAX, so they
+All but donation are variables of the environment, which a process reads when it loads JAX. So they
 change programs too.
 """
 
@@ -21,7 +21,8 @@ _FAST = "--xla_cpu_enable_fast_math=true"
 
 def _with_flag(flag: str) -> dict[str, str]:
     """XLA's flags of this process, and another."""
-    return {"XLA_FLAGS": " ".join(filter(None, [os.environ.get("XLA_FLAGS"), flag]))}
+    flags = os.environ.get("XLA_FLAGS")
+    return {"XLA_FLAGS": f"{flags} {flag}" if flags else flag}
 
 
 JAX_ONE_THREAD = Factor(

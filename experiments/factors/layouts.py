@@ -24,26 +24,20 @@ def _reason_against_channels_last(family: CallFamily) -> str | None:
     images = [tensor for tensor in tensors_of(call.arguments) if len(tensor.shape) in (4, 5)]
     if not images or not is_on_images(call):
         return "it is no operator on images"
-    return (
-        "its images are stored channels last already"
-        if all(map(_is_channels_last, images))
-        else None
-    )
+    if all(map(_is_channels_last, images)):
+        return "its images are stored channels last already"
+    return None
 
 
 def _is_channels_last(tensor: TensorArgument) -> bool:
     if tensor.strides is None:
         return False
-    inner = [
-        stride
-        for stride, extent in zip(tensor.strides[2:], tensor.shape[2:], strict=True)
-        if extent > 1
-    ]
-    return (
-        tensor.strides[1] == 1
-        and tensor.shape[1] > 1
-        and all(stride >= tensor.shape[1] for stride in inner)
-    )
+    _, channels, *extents = tensor.shape
+    _, of_channel, *strides = tensor.strides
+    for stride, extent in zip(strides, extents, strict=True):
+        if extent > 1 and stride < channels:
+            return False
+    return of_channel == 1 and channels > 1
 
 
 def _store_channels_last(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
@@ -99,10 +93,10 @@ _WEIGHTS = {"aten::linear": 1, "aten::addmm": 2}
 
 
 def _reason_against_other_layout(family: CallFamily) -> str | None:
-    has_weights = _weights(family) is not None
-    return reason_unless_product(family) or (
-        None if has_weights else "none of its operands is known to be a matrix of weights"
-    )
+    why = reason_unless_product(family)
+    if not why and _weights(family) is None:
+        return "none of its operands is known to be a matrix of weights"
+    return why
 
 
 def _weights(family: CallFamily) -> int | None:
@@ -110,12 +104,12 @@ def _weights(family: CallFamily) -> int | None:
     none.
     """
     call, moving = family.largest, family.batch_dimensions()
+    matrices = []
+    for index, argument in enumerate(call.arguments):
+        is_matrix = isinstance(argument, TensorArgument) and len(argument.shape) == 2
+        if is_matrix and index not in moving:
+            matrices.append(index)
     weights_at = _WEIGHTS.get(call.op)
-    matrices = [
-        index
-        for index, argument in enumerate(call.arguments)
-        if isinstance(argument, TensorArgument) and len(argument.shape) == 2 and index not in moving
-    ]
     if weights_at is not None:
         return weights_at if weights_at in matrices else None
     return matrices[0] if len(matrices) == 1 and moving else None
@@ -128,23 +122,23 @@ def _store_other_way(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     weights, converted = arguments[index], runnable.converted
     key = "other_layout", id(weights)
     if key not in converted:
-        converted[key] = (
-            weights.t().contiguous().t() if weights.is_contiguous() else weights.contiguous()
-        )
+        if weights.is_contiguous():
+            converted[key] = weights.t().contiguous().t()
+        else:
+            converted[key] = weights.contiguous()
     arguments[index] = converted[key]
     return runnable.with_arguments(tuple(arguments))
 
 
 def _store_weights(module: Any, names: tuple[str, ...]) -> None:
-    kind = import_torch().nn.Linear
-    layers = (layer for layer in module.modules() if isinstance(layer, kind))
-    # A weight that layers share is stored once; `dict` keeps each parameter once.
-    weights = dict.fromkeys(
-        [_parameter(module, name) for name in names] or [layer.weight for layer in layers]
-    )
+    weights = [_parameter(module, name) for name in names]
+    if not weights:
+        kind = import_torch().nn.Linear
+        weights = [layer.weight for layer in module.modules() if isinstance(layer, kind)]
     if not weights:
         raise CurvescopeError("the steps have no linear layer")
-    for weight in weights:
+    # A weight that layers share is stored once; `dict` keeps each parameter once.
+    for weight in dict.fromkeys(weights):
         weight.data = weight.data.t().contiguous().t()
 
 
@@ -198,9 +192,11 @@ def _is_contiguous(argument: object) -> bool:
 
 
 def _store_stored_operands(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
-    if runnable.call.op == "aten::bmm" and (shared := runnable.arguments[1]).stride(0) == 0:
-        rows = runnable.arguments[0].contiguous()
-        return replace(runnable, run=partial(_product_of_rows, rows, shared[0].contiguous()))
+    if runnable.call.op == "aten::bmm":
+        first, second = runnable.arguments[:2]
+        if second.stride(0) == 0:
+            run = partial(_product_of_rows, first.contiguous(), second[0].contiguous())
+            return replace(runnable, run=run)
     return runnable.with_arguments(tuple(map(_store, runnable.arguments)))
 
 

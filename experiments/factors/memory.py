@@ -27,8 +27,10 @@ def _let_grow(_: Target) -> None:
     torch = import_torch()
     # The variable itself was read when torch was loaded. Newer versions of torch have the first
     # name.
-    set_anew = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
-    (set_anew or torch.cuda.memory._set_allocator_settings)(_GROWING)
+    change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+    if change is None:
+        change = torch.cuda.memory._set_allocator_settings
+    change(_GROWING)
 
 
 def _check_pool(workload: Any, _: Target) -> Any:
@@ -127,21 +129,20 @@ class _FullSteps(ChangedSteps):
     """Steps with a limit for each batch size, and without the blocks that another batch size left
     in the allocator.
 
-    The limit is a share of what this process can have now: without the contexts of all processes on
-    the device.
+    The limit is a share of the memory that this process can have now, beside the contexts of all
+    processes.
     """
 
     def __init__(self, workload: Any, target: Target) -> None:
         super().__init__(workload)
-        self._shares, self._limit_bytes = (
-            target.memory_shares,
-            target.configuration.memory_limit_bytes,
-        )
+        self._shares = target.memory_shares
+        self._limit_bytes = target.configuration.memory_limit_bytes
 
     def load(self, batch: int) -> None:
         empty_cache(self.device)
         most = allocatable_bytes(self.device)
-        limit_memory(self.device, round(self._shares[batch] * min(most, self._limit_bytes or most)))
+        whole = min(most, self._limit_bytes or most)
+        limit_memory(self.device, round(self._shares[batch] * whole))
         super().load(batch)
 
 

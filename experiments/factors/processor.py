@@ -194,8 +194,8 @@ def _raise() -> int:
 
 
 def _leave_autogroup(nice: int) -> None:
-    """Put this process into a scheduling group of its own: in that of its session, nice values
-    count only inside.
+    """Put this process into a scheduling group of its own: nice values count only inside a
+    session's.
 
     Linux groups the processes of a session (sched(7), "The autogroup feature"). Where that is off,
     nothing changes.

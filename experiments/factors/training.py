@@ -40,7 +40,7 @@ class _WatchedOptimizers(StepsWithin):
         raise NotImplementedError
 
     def _after_step(self, optimizer: Any, *_: object) -> None:
-        """Undo what a step must not leave; usually nothing."""
+        """Undo lasting effects of a step; usually nothing."""
 
 
 class _NoUpdates(_WatchedOptimizers):

@@ -1,6 +1,4 @@
-"""A call on a slice of its batch, or on a larger batch: tensors narrowed or padded along the
-extents that follow it.
-"""
+"""A call on a slice of its batch, or on a larger one: tensors narrowed or padded."""
 
 from __future__ import annotations
 
@@ -76,7 +74,7 @@ def _map(
     before: Sequence[Argument] | None,
     change: Any,
 ) -> list[Any]:
-    """Change every tensor; numbers become those of the wanted call.
+    """Change every tensor; numbers become the wanted call's.
 
     Defaults, which no recording has, stay.
     """

@@ -50,8 +50,8 @@ def ran_through_onednn(family: CallFamily) -> bool | None:
 
 
 def ran_kernel(family: CallFamily, part: str) -> bool | None:
-    """Whether a call ran a kernel with this in its name at a recorded batch size; None if its
-    kernels are not known.
+    """Whether a call ran a kernel with this in its name at some size; None if its kernels are
+    unknown.
     """
     names = _kernels(family)
     return any(part in name for name in names) if names else None

@@ -1,8 +1,8 @@
 """The operators of one step, recorded once and run again without the code between them.
 
-PyTorch's dispatcher shows every operator below autograd, those of the backward pass and of the
-optimizer too. A replay runs them in their order on the same tensors: Python, autograd and the
-optimizer's loops go away, the operators and their dispatch stay. Views are kept as sizes and
+PyTorch's dispatcher shows every operator below autograd, also in the backward pass and in the
+optimizer. A replay runs them in their order on the same tensors. So Python, autograd and the
+optimizer's loops go away; the operators and their dispatch stay. Views are kept as sizes and
 strides. A replay frees every result where the step freed it, so that the allocator does the same
 work. What the host computed without operators, e.g. a learning rate or a tensor made of a list,
 keeps the value of the recorded step.
@@ -46,7 +46,7 @@ class OperatorTape:
     """The operators of one step."""
 
     def __init__(self, step: Callable[[], object], *, check: bool = True) -> None:
-        """Record a step by running it; earlier calls made what it keeps, e.g. the state of an
+        """Record a step by running it; earlier calls made lasting tensors, e.g. the state of an
         optimizer.
 
         `check` replays it once from the same state, with copies of all that the step changes.
@@ -61,20 +61,18 @@ class OperatorTape:
         self._returned = tree_map(recorder.place, result)
         self._kept: list[Any] = []
         if check:
-            expected = [
-                tensor.detach().clone()
-                for tensor in (*_tensors(tree_leaves(result)), *recorder.changed())
-            ]
+            recorded = _tensors(tree_leaves(result)) + recorder.changed()
+            expected = [tensor.detach().clone() for tensor in recorded]
             recorder.restore()
-            tensors = [*_tensors(tree_leaves(self.replay())), *recorder.changed()]
-            if not all(map(_alike, expected, tensors)):
+            replayed = _tensors(tree_leaves(self.replay())) + recorder.changed()
+            if not all(map(_alike, expected, replayed)):
                 raise CurvescopeError(
                     "a replay of the step's operators gives another result: it does more than they "
                     "do"
                 )
 
     def replay(self) -> object:
-        """Run the operators; returns what the recorded step returned, with the tensors of this
+        """Run the operators; returns the result of the recorded step, with the tensors of this
         replay.
         """
         with torch.no_grad():
@@ -84,11 +82,7 @@ class OperatorTape:
                 for number in call.freed:
                     kept[number] = None
                 _run(call, kept)
-            return tree_map(
-                lambda entry: _fill(entry, kept),
-                self._returned,
-                is_leaf=lambda entry: isinstance(entry, _Place),
-            )
+            return tree_map(lambda entry: _fill(entry, kept), self._returned, is_leaf=_is_place)
 
 
 def _run(call: _Call, kept: list[Any]) -> None:
@@ -99,7 +93,9 @@ def _run(call: _Call, kept: list[Any]) -> None:
         for position in positions:
             arguments[position] = _fill(arguments[position], kept)
     if names:
-        named = {**named, **{name: _fill(named[name], kept) for name in names}}
+        named = named.copy()
+        for name in names:
+            named[name] = _fill(named[name], kept)
     returned = call.run(*arguments, **named)
     for position, number in call.results:
         kept[number] = returned if isinstance(returned, torch.Tensor) else returned[position]
@@ -109,7 +105,13 @@ def _fill(value: Any, kept: list[Any]) -> Any:
     if isinstance(value, _Place):
         base = kept[value.result]
         return base if value.view is None else torch.as_strided(base, *value.view)
-    return [_fill(entry, kept) for entry in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_fill(entry, kept) for entry in value]
+    return value
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, _Place)
 
 
 class _Recorder(TorchDispatchMode):
@@ -150,14 +152,11 @@ class _Recorder(TorchDispatchMode):
     ) -> Any:
         del types
         kwargs = kwargs or {}
-        addresses = {_address(tensor) for tensor in _tensors([*args, *kwargs.values()])}
-        arguments, named = (
-            [self.place(arg) for arg in args],
-            {name: self.place(argument) for name, argument in kwargs.items()},
-        )
-        positions = tuple(
-            position for position, argument in enumerate(arguments) if _has_place(argument)
-        )
+        addresses = set(map(_address, _tensors([*args, *kwargs.values()])))
+        arguments = [self.place(argument) for argument in args]
+        named = {name: self.place(argument) for name, argument in kwargs.items()}
+        places = enumerate(map(_has_place, arguments))
+        positions = tuple(position for position, has_place in places if has_place)
         names = tuple(name for name, argument in named.items() if _has_place(argument))
         writes = _write_back(func, arguments, named)
         for target in _tensors(writes) if self._keep else ():
@@ -206,29 +205,25 @@ class _Recorder(TorchDispatchMode):
 
 
 def _tensors(values: Iterable[Any]) -> list[Any]:
-    return [
-        entry
-        for value in values
-        for entry in (value if isinstance(value, (list, tuple)) else (value,))
-        if isinstance(entry, torch.Tensor)
-    ]
+    """The tensors among values and in lists of them."""
+    tensors = []
+    for value in values:
+        entries = value if isinstance(value, (list, tuple)) else (value,)
+        tensors += [entry for entry in entries if isinstance(entry, torch.Tensor)]
+    return tensors
 
 
 def _has_place(value: Any) -> bool:
-    return (
-        any(isinstance(entry, _Place) for entry in value)
-        if isinstance(value, list)
-        else isinstance(value, _Place)
-    )
+    return any(map(_is_place, value)) if isinstance(value, list) else _is_place(value)
 
 
 def _write_back(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    """The arguments that an operator writes."""
     schema = func._schema
-    of_name = dict(
-        zip((argument.name for argument in schema.arguments), arguments, strict=False)
-    ) | dict(named)
-    written = [schema.arguments[index].name for index in sorted(find_written_arguments(schema))]
-    return [of_name[name] for name in written if name in of_name]
+    names = [argument.name for argument in schema.arguments]
+    by_name = dict(zip(names, arguments, strict=False)) | dict(named)
+    written = [names[index] for index in sorted(find_written_arguments(schema))]
+    return [by_name[name] for name in written if name in by_name]
 
 
 def _alike(first: Any, other: Any) -> bool:
@@ -238,18 +233,18 @@ def _alike(first: Any, other: Any) -> bool:
     if first.shape != other.shape:
         return False
     if first.dtype not in (torch.float32, torch.float64):
-        first, other = (
-            value.to(torch.complex128 if value.is_complex() else torch.float64)
-            for value in (first, other)
-        )
+        first, other = _to_float64(first), _to_float64(other)
     finite = torch.isfinite(first)
     if not finite.all():
         if not torch.equal(finite, torch.isfinite(other)):
             return False
         first, other = first[finite], other[finite]
-    return bool(
-        (first - other).norm() <= _ROUNDING * first.norm() + torch.finfo(torch.float32).tiny
-    )
+    allowed = _ROUNDING * first.norm() + torch.finfo(torch.float32).tiny
+    return bool((first - other).norm() <= allowed)
+
+
+def _to_float64(tensor: Any) -> Any:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def _address(tensor: Any) -> int:

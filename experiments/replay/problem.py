@@ -1,14 +1,12 @@
-"""Recorded calls as problems of the microbenchmark, and what their times alone are
-compared with.
-"""
+"""Recorded calls as problems of the microbenchmark, to compare them alone and in the step."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -50,23 +48,21 @@ class ReplayProblem:
         """FLOPs of the direct algorithm and compulsory bytes; unknown for operators
         without a rule.
         """
-        arguments = self.call.arguments
-        shapes = [
-            list(argument.shape)
-            if isinstance(argument, TensorArgument)
-            else [list(tensor.shape) for tensor in argument.tensors]
-            if isinstance(argument, TensorList)
-            else []
-            for argument in arguments
-        ]
-        dtypes = [
-            argument.dtype if isinstance(argument, TensorArgument) else "" for argument in arguments
-        ]
-        concrete = [
-            json.loads(json.dumps(argument.value)) if isinstance(argument, Value) else None
-            for argument in arguments
-        ]
-        return work(self.call.op, shapes, dtypes, concrete) if arguments else UNKNOWN
+        shapes: list[Any] = []
+        dtypes, concrete = [], []
+        for argument in self.call.arguments:
+            shape: list[Any] = []
+            dtype, value = "", None
+            if isinstance(argument, TensorArgument):
+                shape, dtype = list(argument.shape), argument.dtype
+            elif isinstance(argument, TensorList):
+                shape = [list(tensor.shape) for tensor in argument.tensors]
+            elif isinstance(argument, Value):
+                value = json.loads(json.dumps(argument.value))
+            shapes.append(shape)
+            dtypes.append(dtype)
+            concrete.append(value)
+        return work(self.call.op, shapes, dtypes, concrete) if shapes else UNKNOWN
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:  # noqa: ARG002
         """None: the backend creates tensors like the recorded ones."""
@@ -86,12 +82,7 @@ class ReplayProblem:
         except CannotReplay as error:
             raise UnsupportedError(str(error)) from error
         arguments = [replayed.arguments[index] for index in self.inputs]
-        inputs = [
-            tensor
-            for argument in arguments
-            for tensor in results_of([argument])
-            if tensor is not None
-        ]
+        inputs = [tensor for tensor in results_of(arguments) if tensor is not None]
         kept = deque[Any](maxlen=1)
 
         def before() -> None:
@@ -115,28 +106,40 @@ class ReplaySweep:
     sweep: Sweep
     families: tuple[CallFamily, ...]
 
+    def with_family(self, family: CallFamily) -> ReplaySweep:
+        """The sweep for the calls of a further layer too."""
+        layer, layers = family.largest.layer, self.sweep.layers
+        if layer is not None and layer not in layers:
+            layers = (*layers, layer)
+        return ReplaySweep(replace(self.sweep, layers=layers), (*self.families, family))
+
     def in_step_ns(self, batch: int) -> float | None:
         """Mean time of one call in the recorded step, ns; None if the batch size was
         not recorded.
         """
-        calls = [family.calls[batch] for family in self.families if batch in family.calls]
-        timed = [call for call in calls if call.duration_ns is not None]
-        count = sum(call.calls for call in timed)
-        return sum(call.duration_ns or 0 for call in timed) / count if count else None
+        count, total_ns = 0, 0
+        for same in self.families:
+            call = same.calls.get(batch)
+            if call is not None and call.duration_ns is not None:
+                count += call.calls
+                total_ns += call.duration_ns
+        return total_ns / count if count else None
 
     def calls(self, batch: int) -> int:
-        """Number of these calls in one step; at batch sizes that were not recorded, that of the
-        nearest one.
-        """
-        return sum(
-            family.calls[min(family.calls, key=lambda size: abs(size - batch))].calls
-            for family in self.families
-        )
+        """Number of these calls in one step, at the nearest recorded batch size."""
+        total = 0
+        for same in self.families:
+            nearest = min(same.calls, key=lambda size: abs(size - batch))
+            total += same.calls[nearest].calls
+        return total
 
     def kernels(self, batch: int) -> tuple[str, ...] | None:
         """Names of the kernels that the recorded calls ran; None if unknown."""
-        kernels = [family.calls[batch].kernels for family in self.families if batch in family.calls]
-        return next((names for names in kernels if names), None)
+        for same in self.families:
+            call = same.calls.get(batch)
+            if call is not None and call.kernels:
+                return call.kernels
+        return None
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ class LeftOut:
 
 @dataclass
 class ReplayPlan:
-    """What is replayed, and what is not."""
+    """The calls to replay, and the others."""
 
     sweeps: list[ReplaySweep]  # the calls to replay, in the order of the step
     left_out: list[LeftOut] = field(default_factory=list)
@@ -164,33 +167,29 @@ def plan_replay(
     share: float,
     precision: str = "fp32",
 ) -> ReplayPlan:
-    """Choose the calls to replay; without batch sizes, those recorded of each call.
+    """Choose the calls to replay; without batch sizes, at each call's recorded ones.
 
     The calls with most time are replayed until they make this share of the time of all; 1 for all
     calls.
     """
-    kept, rest = take_longest(families, share, lambda family: family.duration_ns)
-    plan = ReplayPlan([], minor=len(families) - len(kept), minor_share=rest)
-    alike: dict[object, list[tuple[CallFamily, dict[int, ReplayProblem]]]] = {}
+    kept, minor_share = take_longest(families, share, lambda family: family.duration_ns)
+    plan = ReplayPlan([], minor=len(families) - len(kept), minor_share=minor_share)
+    alike: dict[object, ReplaySweep] = {}
     for candidate in sorted(kept, key=lambda family: family.largest.position):
         problems = _problems(candidate, batches, precision, plan.left_out)
-        if problems:
-            texts = tuple(
-                (batch, encode_arguments(p.call.arguments)) for batch, p in problems.items()
-            )
-            alike.setdefault((candidate.largest.op, candidate.largest.phase, texts), []).append(
-                (candidate, problems)
-            )
-    for same in alike.values():
-        call, problems = same[0][0].largest, same[0][1]
-        layers = tuple(
-            dict.fromkeys(
-                family.largest.layer for family, _ in same if family.largest.layer is not None
-            )
-        )
-        label = " ".join(filter(None, (f"{call.position:05d}", call.layer, call.phase, call.op)))
-        sweep = Sweep(label, "batch", problems, layers, call.phase)
-        plan.sweeps.append(ReplaySweep(sweep, tuple(family for family, _ in same)))
+        if not problems:
+            continue
+        call = candidate.largest
+        texts = [(b, encode_arguments(p.call.arguments)) for b, p in problems.items()]
+        key = (call.op, call.phase, tuple(texts))
+        if key in alike:
+            alike[key] = alike[key].with_family(candidate)
+        else:
+            names = (f"{call.position:05d}", call.layer, call.phase, call.op)
+            label = " ".join(filter(None, names))
+            sweep = Sweep(label, "batch", problems, phase=call.phase)
+            alike[key] = ReplaySweep(sweep, ()).with_family(candidate)
+    plan.sweeps += alike.values()
     return plan
 
 
@@ -249,12 +248,8 @@ def list_replayed_kernels(recording: Recording) -> Mapping[int, list[str]]:
     """
     steps = recording.frame("steps", ["step", "batch"])
     kernels = recording.frame("kernels", ["name", "step", "duration_ns"]).merge(steps, on="step")
-    times = (
-        kernels.groupby(["batch", "name"], observed=True)["duration_ns"]
-        .sum()
-        .sort_values(ascending=False)
-    )
-    layers: dict[int, list[str]] = {}
-    for batch, name in times.index:
-        layers.setdefault(int(batch), []).append(name)
-    return layers
+    times = kernels.groupby(["batch", "name"], observed=True)["duration_ns"].sum()
+    names: dict[int, list[str]] = defaultdict(list)
+    for batch, name in times.sort_values(ascending=False).index:
+        names[int(batch)].append(name)
+    return names

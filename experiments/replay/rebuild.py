@@ -2,10 +2,10 @@
 like the recorded ones.
 
 A replayed call records no gradient: its tensors do not require one. It runs the same kernels as in
-training where the operator itself does not ask for gradients; those that do (e.g. an LSTM on a CPU)
-may choose another algorithm, which the names of the kernels then show. A forward call in training
-also keeps its results until the backward pass; alone, each result is freed at once, so that its
-memory is reused.
+training where the operator itself does not ask for gradients. Operators that do, e.g. an LSTM on a
+CPU, may choose another algorithm, which the names of the kernels then show. A forward call in
+training also keeps its results until the backward pass. Alone, each result is freed at once, so
+that its memory is reused.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class Replayed:
 
 def bind(overload: Any, arguments: Sequence[Any]) -> Callable[[], Any]:
     """A function that runs an operator on these arguments."""
-    pairs = list(zip(overload._schema.arguments, arguments, strict=True))
-    positional = [value for argument, value in pairs if not argument.kwarg_only]
-    return partial(
-        overload,
-        *positional,
-        **{argument.name: value for argument, value in pairs if argument.kwarg_only},
-    )
+    positional, named = [], {}
+    for argument, value in zip(overload._schema.arguments, arguments, strict=True):
+        if argument.kwarg_only:
+            named[argument.name] = value
+        else:
+            positional.append(value)
+    return partial(overload, *positional, **named)
 
 
 def rebuild(
@@ -82,30 +82,29 @@ def rebuild(
     try_run: bool = True,
     operands: Mapping[int, Any] = MappingProxyType({}),
 ) -> Replayed:
-    """Build a call that can run, with new tensors like the recorded ones, or those given by index
-    of the argument.
+    """Build a call that can run, with new tensors like the recorded ones, or with `operands` by
+    index of the argument.
 
     `try_run` runs it once: what cannot be built or run raises CannotReplay.
     """
     torch = import_torch()
     overload = _find_overload(torch, call)
-    schema = overload._schema
-    # Those that only receive results need no values.
-    mutated = frozenset(
-        index for index in find_written_arguments(schema) if not schema.arguments[index].is_out
-    )
-    values = Values(
-        torch, call, [argument.name for argument in schema.arguments], mutated, device, seed
-    )
+    schema = overload._schema.arguments
+    # An argument that only receives results needs no values.
+    written = find_written_arguments(overload._schema)
+    mutated = frozenset(index for index in written if not schema[index].is_out)
+    names = [argument.name for argument in schema]
+    values = Values(torch, call, names, mutated, device, seed)
     notes: list[str] = []
-    recorded = (*call.arguments, *[_Default] * (len(schema.arguments) - len(call.arguments)))
+    recorded = (*call.arguments, *[_Default] * (len(schema) - len(call.arguments)))
+    arguments = []
     try:
-        arguments = [
-            operands[index]
-            if index in operands
-            else _argument(torch, values, index, kind, argument, device, notes)
-            for index, (kind, argument) in enumerate(zip(schema.arguments, recorded, strict=True))
-        ]
+        for index, (kind, argument) in enumerate(zip(schema, recorded, strict=True)):
+            if index in operands:
+                value = operands[index]
+            else:
+                value = _argument(torch, values, index, kind, argument, device, notes)
+            arguments.append(value)
         values.finish(arguments)
         run = bind(overload, arguments)
         if try_run:
@@ -128,50 +127,44 @@ def rebuild(
 
 
 def _find_overload(torch: Any, call: RecordedCall) -> Any:
-    """The operator whose schema fits the recorded arguments best."""
+    """The operator whose schema fits the recorded arguments best; of equal ones the first."""
     namespace, _, name = call.op.partition("::")
     schemas = torch._C._jit_get_schemas_for_operator(call.op) if name else []
     if not schemas:
         raise CannotReplay("it is no operator of torch's schemas")
     if namespace in ("c10d", "_c10d_functional"):
         raise CannotReplay("it needs the other ranks")
-    fitting = [
-        (score, -i, s)
-        for i, s in enumerate(schemas)
-        if (score := _score(call.arguments, s.arguments))
-    ]
-    for _, _, schema in sorted(fitting, reverse=True, key=lambda entry: entry[:2]):
-        packet = getattr(getattr(torch.ops, namespace), name, None)
+    scores = [(_score(call.arguments, schema.arguments), schema) for schema in schemas]
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    for score, schema in sorted(scores, reverse=True, key=lambda entry: entry[0]):
         overload = getattr(packet, schema.overload_name or "default", None)
-        if overload is not None:
+        if score and overload is not None:
             return overload
     raise CannotReplay("none of its schemas has such arguments")
 
 
 def _score(recorded: Sequence[Argument], schema: Sequence[Any]) -> int:
     """How well recorded arguments fit a schema, at least 1; 0 if they do not."""
-    if len(recorded) > len(schema) or not all(
-        a.has_default_value() for a in schema[len(recorded) :]
-    ):
+    missing = schema[len(recorded) :]
+    if len(recorded) > len(schema) or not all(kind.has_default_value() for kind in missing):
         return 0
-    total = 1
+    total = 1 + (not missing)
     for argument, kind in zip(recorded, schema, strict=False):
         fits = _fit(argument, str(kind.real_type))
         if not fits:
             return 0
         total += fits
-    return total + (len(recorded) == len(schema))
+    return total
 
 
 def _fit(argument: Argument, kind: str) -> int:
     """How well one argument fits a type: 0 not at all, 1 possibly, 2 exactly."""
-    optional = kind.startswith("Optional[")
-    inner = kind.removeprefix("Optional[").removesuffix("]") if optional else kind
+    inner = _without_optional(kind)
     if (
         argument is None
     ):  # None, or a value that profilers do not record: a text, a device, indices of `index`
         unrecorded = ("str", "Device", "Generator", "Stream", "Tensor", _POSITIONS, "Layout")
-        return 2 if optional else int(inner in unrecorded)
+        return int(inner in unrecorded) if inner == kind else 2
     if isinstance(argument, TensorArgument):
         return 2 * (inner == "Tensor")
     if isinstance(argument, TensorList):
@@ -179,14 +172,19 @@ def _fit(argument: Argument, kind: str) -> int:
     return _fit_value(argument.value, inner)
 
 
+def _without_optional(kind: str) -> str:
+    """The type inside `Optional[…]`; another one as it is."""
+    inner = kind.removeprefix("Optional[")
+    return kind if inner == kind else inner.removesuffix("]")
+
+
 def _fit_value(value: Any, kind: str) -> int:
     if isinstance(value, tuple):
         if not kind.startswith("List["):
             return 0
         inner = kind.removeprefix("List[").removesuffix("]")
-        return min(
-            (_fit_value(entry, inner) for entry in value), default=int("Tensor" not in inner)
-        )
+        fits = [_fit_value(entry, inner) for entry in value]
+        return min(fits, default=int("Tensor" not in inner))
     for python_type, kinds in _SCALARS:
         if isinstance(value, python_type):
             return 2 if kind == kinds[0] else int(kind in kinds)
@@ -201,11 +199,7 @@ def _argument(
     torch: Any, values: Values, index: int, kind: Any, recorded: Any, device: str, notes: list[str]
 ) -> Any:
     declared = str(kind.real_type)
-    inner = (
-        declared.removeprefix("Optional[").removesuffix("]")
-        if declared.startswith("Optional[")
-        else declared
-    )
+    inner = _without_optional(declared)
     if inner == "Device":
         return torch.device(device)
     if recorded is _Default:
@@ -252,7 +246,8 @@ def memory_bytes(call: RecordedCall) -> int:
     CannotReplay: the type of one is not known.
     """
     torch = import_torch()
-    tensors = tensors_of(call.arguments)
-    return sum(
-        storage_elements(tensor) * int(dtype_of(torch, tensor.dtype).itemsize) for tensor in tensors
-    )
+    total = 0
+    for tensor in tensors_of(call.arguments):
+        item_bytes = int(dtype_of(torch, tensor.dtype).itemsize)
+        total += storage_elements(tensor) * item_bytes
+    return total

@@ -1,8 +1,8 @@
 """Recorded operator calls, and how their arguments follow the batch size.
 
 The table `operators` has the calls of one step per batch size. The same call at several batch sizes
-is a family: layer, phase, operator and kinds of arguments are equal, and extents, strides and whole
-numbers follow the batch size by rules, which give the call at batch sizes that were not recorded.
+is a family: layer, phase, operator and kinds of arguments are equal. Extents, strides and whole
+numbers follow the batch size by rules. These give the call at batch sizes that were not recorded.
 """
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ class RecordedCall:
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> RecordedCall:
         """The call in a row of the table `operators`."""
-        dtypes = {
-            name: row.get(name)
-            for name in ("layer", "phase", "batch", "calls", "duration_ns", "position")
-        }
+        names = ("layer", "phase", "batch", "calls", "duration_ns", "position")
         kernels = None if row["kernels"] is None else tuple(row["kernels"].split(" | "))
-        numbers = decode_numbers(row.get("numbers"))
-        arguments = decode_arguments(row["arguments"])
-        return cls(row["op"], arguments, kernels=kernels, numbers=numbers, **dtypes)  # type: ignore[arg-type]
+        return cls(
+            row["op"],
+            decode_arguments(row["arguments"]),
+            kernels=kernels,
+            numbers=decode_numbers(row.get("numbers")),
+            **{name: row.get(name) for name in names},
+        )
 
     @property
     def label(self) -> str:
         """Operator and shapes of its tensors, e.g. `aten::linear 8x9216, 4096x9216, 4096`."""
-        shapes = (
-            "x".join(map(str, tensor.shape)) or "scalar" for tensor in tensors_of(self.arguments)
-        )
-        return f"{self.op} {', '.join(shapes)}".rstrip()
+        shapes = ["x".join(map(str, tensor.shape)) for tensor in tensors_of(self.arguments)]
+        listed = ", ".join(shape or "scalar" for shape in shapes)
+        return f"{self.op} {listed}".rstrip()
 
 
 def tensors_of(arguments: Iterable[Argument]) -> Iterator[TensorArgument]:
-    """The tensors among arguments, those of lists included."""
+    """The tensors among arguments, also in lists."""
     for argument in arguments:
         if isinstance(argument, TensorArgument):
             yield argument
@@ -83,29 +83,26 @@ def tensors_of(arguments: Iterable[Argument]) -> Iterator[TensorArgument]:
 
 def read_calls(
     recording: Recording,
-    batch: int | None = None,
     layer: str | None = None,
     phase: str | None = None,
     op: str | None = None,
 ) -> list[RecordedCall]:
-    """The recorded calls, by batch size and position; a layer has those inside it, an operator any
+    """The recorded calls, by batch size and position; a layer has its inner layers, an operator any
     namespace.
     """
-    rows = recording.arrow("operators").to_pylist()
-    calls = [
-        RecordedCall.of_row(row)
-        for row in rows
-        if (batch is None or row["batch"] == batch)
-        and (layer is None or row["layer"] == layer or (row["layer"] or "").startswith(layer + "."))
-        and (phase is None or row["phase"] == phase)
-        and (op is None or op in (row["op"], row["op"].removeprefix("aten::")))
-    ]
+    calls = []
+    for row in recording.arrow("operators").to_pylist():
+        is_inside = layer is None or f"{row['layer'] or ''}.".startswith(f"{layer}.")
+        is_of_phase = phase is None or row["phase"] == phase
+        is_op = op is None or op in (row["op"], row["op"].removeprefix("aten::"))
+        if is_inside and is_of_phase and is_op:
+            calls.append(RecordedCall.of_row(row))
     return sorted(calls, key=lambda call: (call.batch is not None, call.batch or 0, call.position))
 
 
 def device_of(recording: Recording) -> str:
-    """The device to replay a recording's calls on: of a recording of a GPU the same one, or the
-    first; else the CPU.
+    """The device to replay a recording's calls on: the same GPU, else the first; the CPU for a
+    CPU's.
     """
     recorded = recording.meta.get("device") or {}
     # Profiles of other tools describe a GPU without its kind.
@@ -113,7 +110,8 @@ def device_of(recording: Recording) -> str:
     if not gpu:
         return pick_device("cpu")
     first, same = pick_device("cuda"), recording.meta.get("torch_device")
-    here = {f"cuda:{index}" for index in range(import_torch().cuda.device_count())}
+    count = import_torch().cuda.device_count()
+    here = {f"cuda:{index}" for index in range(count)}
     return str(same) if same in here else first
 
 
@@ -140,7 +138,7 @@ def find_rule(values: Mapping[int, int]) -> FillRule | None:
     """The simplest rule that gives all values, which are by batch size, exactly; None without one.
 
     A constant, a multiple of the batch size, and a multiple of its square are taken from two batch
-    sizes; a sum of a multiple and a constant needs three, since every two points lie on a line.
+    sizes. A sum of a multiple and a constant needs three, since every two points lie on a line.
     """
     points = sorted(values.items())
     (b0, v0), (b1, v1) = points[0], points[-1]
@@ -152,7 +150,10 @@ def find_rule(values: Mapping[int, int]) -> FillRule | None:
     if len(points) > 2:
         slope = Fraction(v1 - v0, b1 - b0)
         candidates.append(FillRule(slope, v0 - slope * b0))
-    return next((rule for rule in candidates if all(rule.at(b) == v for b, v in points)), None)
+    for rule in candidates:
+        if all(rule.at(batch) == value for batch, value in points):
+            return rule
+    return None
 
 
 @dataclass(frozen=True)
@@ -197,15 +198,14 @@ class CallFamily:
                 f"only batch size {max(self.calls)} was recorded, so what depends on it is not "
                 "known"
             )
-        nearest = self.calls[min(self.calls, key=lambda recorded: abs(recorded - batch))]
         numbers: dict[NumberPath, int] = {}
         for path, rule in self.rules.items():
             value = None if rule is None else rule.at(batch)
             if value is None:
-                raise CannotReplay(
-                    f"{_describe(path)} follows no rule over the recorded batch sizes"
-                )
+                number = _describe(path)
+                raise CannotReplay(f"{number} follows no rule over the recorded batch sizes")
             numbers[path] = value
+        nearest = self.calls[min(self.calls, key=lambda recorded: abs(recorded - batch))]
         arguments = _map(nearest.arguments, lambda path, _: numbers[path])
         return replace(
             nearest,
@@ -222,16 +222,20 @@ def families(calls: Sequence[RecordedCall]) -> list[CallFamily]:
     only.
 
     Calls with the same layer, phase, operator and kinds of arguments are matched in the order of
-    the step. Where a batch size has fewer of them, e.g. because two calls are equal there and make
-    one row, each is matched with the call that its rules predict. Calls without a known batch size
-    are left out.
+    the step. A batch size may have fewer, e.g. because two calls are equal there and make one row.
+    Then each is matched with the call that its rules predict. Calls without a known batch size are
+    left out.
     """
     groups: dict[Any, dict[int, list[RecordedCall]]] = defaultdict(lambda: defaultdict(list))
+    batches = set()
     for call in sorted(calls, key=lambda call: call.position):
         if call.batch is not None:
-            groups[call.layer, call.phase, call.op, _kind(call.arguments)][call.batch].append(call)
-    batches = sorted({call.batch for call in calls if call.batch is not None})
-    families = [family for group in groups.values() for family in _match(group, batches)]
+            kind = (call.layer, call.phase, call.op, _kind(call.arguments))
+            groups[kind][call.batch].append(call)
+            batches.add(call.batch)
+    families: list[CallFamily] = []
+    for group in groups.values():
+        families += _match(group, sorted(batches))
     return sorted(families, key=lambda family: (family.largest.position, max(family.calls)))
 
 
@@ -239,62 +243,65 @@ def _match(group: Mapping[int, list[RecordedCall]], batches: Sequence[int]) -> l
     """The families of calls that may be the same, by batch size in order of the step."""
     most = max(map(len, group.values()))
     complete = {batch: rows for batch, rows in sorted(group.items()) if len(rows) == most}
-    matched: list[CallFamily] = []
-    used: set[int] = set()  # identities of matched calls
+    partial = sorted(set(group) - set(complete))
+    families: list[CallFamily] = []
+    matched: set[int] = set()  # identities of calls
     for index in range(most):
-        chosen = {batch: rows[index] for batch, rows in complete.items()}
-        family = CallFamily(chosen, _rules(chosen))
-        if len(chosen) > 1:
-            for batch in sorted(set(group) - set(complete)):
-                if (call := _predict(family, group[batch], batch)) is not None:
-                    used.add(id(call))
-                    chosen[batch] = _share(call, family)
-        chosen = dict(sorted(chosen.items()))
-        missing = {
-            b: f"no such call was recorded at batch size {b}" for b in batches if b not in chosen
-        }
-        matched.append(CallFamily(chosen, _rules(chosen), missing))
-    for batch in sorted(set(group) - set(complete)):
+        calls = {batch: rows[index] for batch, rows in complete.items()}
+        if len(calls) > 1:
+            family = CallFamily(calls, _rules(calls))
+            for batch in partial:
+                call = _predict(family, group[batch], batch)
+                if call is not None:
+                    matched.add(id(call))
+                    calls[batch] = _share(call, family)
+        families.append(_family(calls, batches, "no such call was recorded at batch size {}"))
+    for batch in partial:
         for call in group[batch]:
-            if id(call) not in used:
-                missing = {
-                    b: f"no call at batch size {b} matches it" for b in batches if b != batch
-                }
-                matched.append(CallFamily({batch: call}, _rules({batch: call}), missing))
-    return matched
+            if id(call) not in matched:
+                alone = _family({batch: call}, batches, "no call at batch size {} matches it")
+                families.append(alone)
+    return families
+
+
+def _family(calls: dict[int, RecordedCall], batches: Sequence[int], why: str) -> CallFamily:
+    """The family of calls by batch size; `why` it has none at the others."""
+    missing = {batch: why.format(batch) for batch in batches if batch not in calls}
+    ordered = dict(sorted(calls.items()))
+    return CallFamily(ordered, _rules(ordered), missing)
 
 
 def _predict(family: CallFamily, rows: Sequence[RecordedCall], batch: int) -> RecordedCall | None:
     try:
-        expected = family.at(batch).arguments
+        expected = _numbers(family.at(batch).arguments)
     except CannotReplay:
         return None
-    return next((row for row in rows if _numbers(row.arguments) == _numbers(expected)), None)
+    return next((row for row in rows if _numbers(row.arguments) == expected), None)
 
 
 def _share(call: RecordedCall, family: CallFamily) -> RecordedCall:
     calls = min(family.largest.calls, call.calls)
-    duration_ns = None if call.duration_ns is None else round(call.duration_ns * calls / call.calls)
-    return replace(call, calls=calls, duration_ns=duration_ns)
+    if call.duration_ns is None:
+        return replace(call, calls=calls)
+    return replace(call, calls=calls, duration_ns=round(call.duration_ns * calls / call.calls))
 
 
-def _rules(chosen: Mapping[int, RecordedCall]) -> dict[NumberPath, FillRule | None]:
-    numbers = {batch: _numbers(call.arguments) for batch, call in chosen.items()}
+def _rules(calls: Mapping[int, RecordedCall]) -> dict[NumberPath, FillRule | None]:
+    by_batch = {batch: _numbers(call.arguments) for batch, call in calls.items()}
     rules = {}
-    for path in next(iter(numbers.values())):
-        values = {batch: numbers_there[path] for batch, numbers_there in numbers.items()}
+    for path in next(iter(by_batch.values())):
+        values = {batch: numbers[path] for batch, numbers in by_batch.items()}
         if path[-2] == "strides":
             # The stride of a single element is arbitrary.
             extent = (*path[:-2], "shape", path[-1])
-            values = {
-                batch: value for batch, value in values.items() if numbers[batch][extent] != 1
-            } or values
+            several = {b: value for b, value in values.items() if by_batch[b][extent] != 1}
+            values = several or values
         rules[path] = find_rule(values)
     return rules
 
 
 def _kind(argument: Any) -> Any:
-    """What is the same at all batch sizes: kinds of arguments, dimensions and types of tensors,
+    """The part that all batch sizes share: kinds of arguments, dimensions and types of tensors,
     flags and texts.
     """
     if isinstance(argument, TensorArgument):
@@ -307,9 +314,9 @@ def _kind(argument: Any) -> Any:
         return tuple(map(_kind, argument))
     # Floating-point scalars may depend on the batch size, e.g. 1/b; their values do not change what
     # runs.
-    return (
-        type(argument).__name__ if isinstance(argument, float) or _is_number(argument) else argument
-    )
+    if isinstance(argument, float) or _is_number(argument):
+        return type(argument).__name__
+    return argument
 
 
 def _is_number(value: Any) -> bool:
@@ -318,20 +325,16 @@ def _is_number(value: Any) -> bool:
 
 def _map(value: Any, change: Callable[[NumberPath, int], int], path: NumberPath = ()) -> Any:
     """Arguments with each whole number changed, which has a path."""
-    if isinstance(value, TensorArgument):
-        shape = tuple(change((*path, "shape", at), extent) for at, extent in enumerate(value.shape))
-        strides = value.strides and tuple(
-            change((*path, "strides", at), stride) for at, stride in enumerate(value.strides)
-        )
-        return replace(value, shape=shape, strides=strides)
-    if isinstance(value, TensorList):
-        return TensorList(
-            tuple(_map(tensor, change, (*path, at)) for at, tensor in enumerate(value.tensors))
-        )
-    if isinstance(value, Value):
-        return Value(_map(value.value, change, (*path, "value")))
     if isinstance(value, tuple):
         return tuple(_map(entry, change, (*path, at)) for at, entry in enumerate(value))
+    if isinstance(value, TensorArgument):
+        shape = _map(value.shape, change, (*path, "shape"))
+        strides = value.strides and _map(value.strides, change, (*path, "strides"))
+        return replace(value, shape=shape, strides=strides)
+    if isinstance(value, TensorList):
+        return TensorList(_map(value.tensors, change, path))
+    if isinstance(value, Value):
+        return Value(_map(value.value, change, (*path, "value")))
     return change(path, value) if _is_number(value) else value
 
 
@@ -345,8 +348,5 @@ def _numbers(arguments: Sequence[Argument]) -> dict[NumberPath, int]:
 def _describe(path: NumberPath) -> str:
     words = {"shape": "extent", "strides": "stride", "value": "value"}
     kind = next(part for part in path if isinstance(part, str))
-    return (
-        f"{words[kind]} {path[-1]} of argument {path[0]}"
-        if path[-1] != kind
-        else f"value of argument {path[0]}"
-    )
+    number = words[kind] if path[-1] == kind else f"{words[kind]} {path[-1]}"
+    return f"{number} of argument {path[0]}"

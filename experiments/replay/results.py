@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, prod
+from operator import gt
 from typing import Any
 
 from ...base.counted import counted
@@ -16,11 +17,8 @@ from .runnable import Runnable
 
 # What these return is memory as it was.
 _UNDEFINED = ("aten::empty", "aten::new_empty", "aten::resize")
-_PRECISIONS = {
-    precision.torch_dtype: name
-    for name, precision in PRECISIONS.items()
-    if name not in ("tf32", "fp8", "int8")
-}
+_IS_ITS_TYPE = ("fp64", "fp32", "fp16", "bf16")
+_PRECISIONS = {PRECISIONS[name].torch_dtype: name for name in _IS_ITS_TYPE}
 
 
 def results_of(returned: Any) -> list[Any]:
@@ -40,15 +38,19 @@ def find_changed_operands(overload: Any, arguments: Sequence[Any]) -> list[Any]:
 
 
 def besides(returned: Any, written: Sequence[Any]) -> list[Any]:
-    """What an operator returned besides the tensors that it wrote; None for results that it left
+    """The results of an operator besides the tensors that it wrote; None for results that it left
     out.
     """
-    addresses = {operand.untyped_storage().data_ptr() for operand in written}
+    addresses = set(map(_address, written))
     return [
         tensor
         for tensor in results_of(returned)
-        if tensor is None or tensor.untyped_storage().data_ptr() not in addresses
+        if tensor is None or _address(tensor) not in addresses
     ]
+
+
+def _address(tensor: Any) -> int:
+    return int(tensor.untyped_storage().data_ptr())
 
 
 @dataclass(frozen=True)
@@ -75,22 +77,21 @@ def try_call(runnable: Runnable, device: str) -> Tried:
         operand.copy_(values)
     if runnable.call.op.startswith(_UNDEFINED):
         results = []
-    sizes = sorted(
-        (tensor.numel() for tensor in results_of(list(runnable.arguments)) if tensor is not None),
-        reverse=True,
-    )
+    operands = results_of(list(runnable.arguments))
+    sizes = sorted(tensor.numel() for tensor in operands if tensor is not None)
     # A product of M x K and K x N: MK * KN / MN = K squared.
-    terms = [
-        1.0 if result is None or not result.numel() else (prod(sizes[:2]) / result.numel()) ** 0.5
-        for result in results
-    ]
+    product = prod(sizes[-2:])
+    terms = []
+    for result in results:
+        count = 0 if result is None else result.numel()
+        terms.append((product / count) ** 0.5 if count else 1.0)
     return Tried(results, terms)
 
 
 def difference(expected: Tried, actual: Tried, *, tf32: bool) -> str | None:
     """How results differ beyond rounding, as a clause; None if they do not.
 
-    Where found results are larger, their first elements count: the rest is padding. With `tf32`,
+    Where actual results are larger, their first elements count: the rest is padding. With `tf32`,
     products of float32 may round their operands to TF32.
     """
     if len(expected.results) != len(actual.results):
@@ -99,35 +100,33 @@ def difference(expected: Tried, actual: Tried, *, tf32: bool) -> str | None:
     for result, other, terms in zip(expected.results, actual.results, expected.terms, strict=True):
         if (result is None) != (other is None):
             return "it leaves out a result"
-        if result is not None and (clause := _differs(result, other, terms, tf32)) is not None:
+        clause = None if result is None else _differs(result, other, terms, tf32)
+        if clause is not None:
             return clause
     return None
 
 
 def _differs(expected: Any, actual: Any, terms: float, tf32: bool) -> str | None:
     torch = import_torch()
-    if expected.dim() != actual.dim() or any(
-        a > b for a, b in zip(expected.shape, actual.shape, strict=True)
-    ):
-        return f"a result has the shape {tuple(actual.shape)} instead of {tuple(expected.shape)}"
-    for dimension, extent in enumerate(expected.shape):
+    shape, other = tuple(expected.shape), tuple(actual.shape)
+    if len(shape) != len(other) or any(map(gt, shape, other)):
+        return f"a result has the shape {other} instead of {shape}"
+    for dimension, extent in enumerate(shape):
         actual = actual.narrow(dimension, 0, extent)
     if expected.dtype == torch.uint8 or not expected.numel():  # a work space of a library
         return None
     precision = _PRECISIONS.get(str(expected.dtype).removeprefix("torch."))
     if precision is None:
-        return (
-            None
-            if torch.equal(expected, actual)
-            else "numbers that are not rounded differ, e.g. indices"
-        )
+        equal = torch.equal(expected, actual)
+        return None if equal else "numbers that are not rounded differ, e.g. indices"
     if precision == "fp32" and tf32:
         precision = "tf32"
-    expected, actual = (
-        tensor if tensor.dtype.itemsize > 2 else tensor.float() for tensor in (expected, actual)
-    )
+    if expected.dtype.itemsize <= 2:
+        expected = expected.float()
+    if actual.dtype.itemsize <= 2:
+        actual = actual.float()
     error, scale = _error_and_scale(torch, expected - actual, expected)
-    if not isfinite(error + scale):  # infinite or NaN in one or both; what is so in both is equal
+    if not isfinite(error + scale):  # both may be infinite or NaN, which is equal
         both = expected.isfinite() & actual.isfinite()
         if not torch.equal(expected.isfinite(), actual.isfinite()):
             return "other results are infinite or no numbers"
@@ -143,9 +142,8 @@ def _differs(expected: Any, actual: Any, terms: float, tf32: bool) -> str | None
 
 
 def _error_and_scale(torch: Any, difference: Any, expected: Any) -> tuple[float, float]:
-    """Largest absolute difference, and root mean square of what is expected; 0 for no elements."""
+    """Largest absolute difference, and root mean square of the expected; 0 for no elements."""
     if not expected.numel():
         return 0.0, 0.0
-    return float(difference.abs().max()), float(
-        torch.linalg.vector_norm(expected) / expected.numel() ** 0.5
-    )
+    scale = torch.linalg.vector_norm(expected) / expected.numel() ** 0.5
+    return float(difference.abs().max()), float(scale)

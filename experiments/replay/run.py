@@ -1,12 +1,12 @@
 """Experiments on one term alone: its operator calls run with one factor changed at a time, in
 interleaved rounds.
 
-One timed run is all calls of the term in one step, each as often as in the step and in the step's
-order. In a step, other layers ran since a layer's weights were last used, and the layer before has
-just written its input. So before each run the caches are flushed, and then the operands that depend
-on the batch size are read; where the operands of a whole step of the smallest batch size fit the
-last-level cache, neither is done at any. Results are kept until the run has ended, as in a step,
-and freed outside its time.
+One timed run is all calls of the term in one step, as often as in the step and in its order. In a
+step, other layers ran since a layer used its weights, and the layer before has just written its
+input. So before each run the caches are flushed, and then the operands that depend on the batch
+size are read. Neither is done if the operands of a whole step of the smallest batch size fit the
+last-level cache. Results are kept until the run has ended, as in a step, and freed outside its
+time.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class TermRunner(Runner):
         return self._attempt(condition, lambda: self._visit(*condition))
 
     def end(self) -> None:
-        """Note what was found besides times, and end the threads."""
+        """Note the results besides times, and end the threads."""
         for site in self._sites.values():
             site.end()
         self.notes += self._term.notes()

@@ -1,6 +1,4 @@
-"""One call of a term at one batch size, ready to run; and settings of the process that hold while
-it runs.
-"""
+"""One call of a term at one batch size, ready to run, and settings of the process while it runs."""
 
 from __future__ import annotations
 

@@ -153,8 +153,8 @@ class TermCalls(Site):
 def choose_caches(
     term: ReplayedTerm, batches: Sequence[int], backend: Any, change: TermChange
 ) -> Caches:
-    """The state of the caches before a run, the same at all batch sizes: a jump between two would
-    be an anomaly.
+    """The state of the caches before a run, the same at all sizes: a jump between two would be an
+    anomaly.
     """
     if change.caches is not Caches.AS_IN_STEP:
         return change.caches

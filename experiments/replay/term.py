@@ -4,6 +4,7 @@ run.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -33,9 +34,9 @@ class ReplayedTerm:
     budget_bytes: float  # memory for operands that are kept from visit to visit
     left_out: list[tuple[CallFamily, str]] = field(default_factory=list)  # that cannot run, and why
     _built: dict[tuple[str | None, int], list[Runnable]] = field(default_factory=dict)
-    # operands that do not depend on the batch size, by family, by which of several equal calls with
-    # weights of their own, and by index of the argument
-    _shared: dict[tuple[int, int, int], tuple[Any, Any]] = field(default_factory=dict)
+    # by family and by which of several equal calls with weights of their own, the operands that do
+    # not depend on the batch size, by index of the argument
+    _shared: dict[tuple[int, int], dict[int, tuple[Any, Any]]] = field(default_factory=dict)
     _converted: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     def step_bytes_near(self, batch: int) -> int:
@@ -59,28 +60,25 @@ class ReplayedTerm:
         self._forget_weights()
 
     def notes(self) -> list[str]:
-        """What is left out, with its share of the term's operators, and what is assumed; one
-        sentence each.
+        """The calls that are left out, with their share of the term's operators, and assumptions;
+        one sentence each.
         """
-        total_ns = sum(
-            each.duration_ns for each in (*self.families, *(family for family, _ in self.left_out))
-        )
+        families = [*self.families, *(family for family, _ in self.left_out)]
+        total_ns = sum(family.duration_ns for family in families)
         notes = []
         for family, reason in self.left_out:
-            share = (
-                f" ({family.duration_ns / total_ns:.0%} of the term's operators)"
-                if total_ns
-                else ""
-            )
+            share = ""
+            if total_ns:
+                share = f" ({family.duration_ns / total_ns:.0%} of the term's operators)"
             notes.append(f"{family.largest.label} is left out{share}: {reason}.")
-        if not self.families and not self.left_out:
+        if not families:
             notes.append("The recording has no operator calls of this term.")
-        assumed = (
-            note for built in self._built.values() for runnable in built for note in runnable.notes
-        )
-        return list(
-            dict.fromkeys([*notes, *(f"{note[:1].upper()}{note[1:]}." for note in assumed)])
-        )
+        for runnable in self._all_built():
+            notes += [f"{note[:1].upper()}{note[1:]}." for note in runnable.notes]
+        return list(dict.fromkeys(notes))
+
+    def _all_built(self) -> list[Runnable]:
+        return [runnable for built in self._built.values() for runnable in built]
 
     def _nearest(self, batch: int) -> int:
         return min(self.step_bytes, key=lambda recorded: abs(recorded - batch))
@@ -91,39 +89,48 @@ class ReplayedTerm:
         A call that cannot run at one recorded batch size is left out at all.
         """
         runnables: list[Runnable] = []
-        for family in [family for family in self.families if self._nearest(batch) in family.calls]:
+        nearest = self._nearest(batch)
+        for family in [family for family in self.families if nearest in family.calls]:
             try:
-                runnables += [
-                    Runnable.of(family, self._rebuild(family, call, at), converted=self._converted)
+                calls = [
+                    self._rebuild(family, call, at)
                     for at, call in enumerate(_with_own_weights(family.at(batch)))
                 ]
             except CannotReplay as error:
-                if isinstance(error.__cause__, Exception) and memory_ran_out(error.__cause__):
-                    raise error.__cause__ from None
-                if (
-                    batch not in family.calls
-                ):  # of a finer grid: without the call, its neighbours would look too long
+                cause = error.__cause__
+                if isinstance(cause, Exception) and memory_ran_out(cause):
+                    raise cause from None
+                # On a finer grid its neighbours would look too long without the call.
+                if batch not in family.calls:
                     raise
-                self.families.remove(family)
-                self.left_out.append((family, str(error)))
-                for built in self._built.values():
-                    built[:] = [runnable for runnable in built if runnable.family is not family]
+                self._leave_out(family, str(error))
+            else:
+                runnables += [
+                    Runnable.of(family, call, converted=self._converted) for call in calls
+                ]
         return sorted(runnables, key=lambda runnable: runnable.call.position)
+
+    def _leave_out(self, family: CallFamily, why: str) -> None:
+        self.families.remove(family)
+        self.left_out.append((family, why))
+        for built in self._built.values():
+            built[:] = [runnable for runnable in built if runnable.family is not family]
 
     def _rebuild(self, family: CallFamily, call: RecordedCall, at: int) -> Replayed:
         """Rebuild a call with the operands of another batch size that do not depend on it, e.g. its
         weights.
         """
+        shared = self._shared.setdefault((id(family), at), {})
         operands = {
             index: value
-            for (owner, place, index), (recorded, value) in self._shared.items()
-            if (owner, place) == (id(family), at) and recorded == call.arguments[index]
+            for index, (recorded, value) in shared.items()
+            if recorded == call.arguments[index]
         }
         # With one seed, an input would begin with the numbers of weights from another batch size.
         replayed = rebuild(call, self.device, seed=call.batch or 0, operands=operands)
         for index, recorded in enumerate(call.arguments):
             if index not in family.batch_dimensions():
-                self._shared[id(family), at, index] = recorded, replayed.arguments[index]
+                shared[index] = recorded, replayed.arguments[index]
         return replayed
 
     def _change(self, name: str, batch: int, batches: tuple[int, ...]) -> list[Runnable]:
@@ -134,13 +141,15 @@ class ReplayedTerm:
                 return self.runnables(None, batch, batches)
             # Every piece has operands of its own, but for the weights.
             return [runnable for _ in range(-(-batch // size)) for runnable in self._build(size)]
-        refused = FACTORS[name].refusal(self.device)
-        return [
-            runnable
-            if change.call is None or refused or change.reason_against(runnable.family)
-            else change.call(runnable, batches)
-            for runnable in self.runnables(None, batch, batches)
-        ]
+        unmodified = self.runnables(None, batch, batches)
+        if change.call is None or FACTORS[name].refusal(self.device):
+            return unmodified.copy()
+        changed = []
+        for runnable in unmodified:
+            if not change.reason_against(runnable.family):
+                runnable = change.call(runnable, batches)
+            changed.append(runnable)
+        return changed
 
     def _forget_weights(self) -> None:
         self._shared.clear()
@@ -148,8 +157,7 @@ class ReplayedTerm:
 
     def _make_room(self, coming: Iterable[Runnable]) -> None:
         while self._built:
-            kept = [runnable for built in self._built.values() for runnable in built]
-            if operand_bytes([*kept, *coming]) <= self.budget_bytes:
+            if operand_bytes([*self._all_built(), *coming]) <= self.budget_bytes:
                 return
             del self._built[next(iter(self._built))]
             self._forget_weights()
@@ -158,28 +166,24 @@ class ReplayedTerm:
 def read_term(
     recording: Recording, layer: str | None, phase: str | None, device: str, budget_bytes: float
 ) -> ReplayedTerm:
-    """Read the calls of a term from the table `operators`; its layer is without the layers inside
-    it, and a group of experts is all of them.
+    """Read the calls of a term from the table `operators`. Its layer is without the layers inside
+    it; a group of experts is all of them.
     """
-    everything = [call for call in read_calls(recording) if call.batch is not None]
-    step_bytes: dict[int, int] = {}
-    blocks = set()
-    for call in everything:
-        assert call.batch is not None
-        operands = [
-            _bytes(replace(call, arguments=(tensor,))) for tensor in tensors_of(call.arguments)
-        ]
-        step_bytes[call.batch] = step_bytes.get(call.batch, 0) + call.calls * sum(operands)
-        blocks.update(operands)
-    own = [
-        call
-        for call in everything
-        if call.phase == phase
-        and (call.layer == layer or is_expert_of(call.layer or "", layer or ""))
-    ]
+    step_bytes: dict[int, int] = defaultdict(int)
+    blocks: set[int] = set()
+    own = []
+    for call in read_calls(recording):
+        if call.batch is None:
+            continue
+        sizes = [_bytes(replace(call, arguments=(t,))) for t in tensors_of(call.arguments)]
+        step_bytes[call.batch] += call.calls * sum(sizes)
+        blocks.update(sizes)
+        of_layer = call.layer == layer or is_expert_of(call.layer or "", layer or "")
+        if of_layer and call.phase == phase:
+            own.append(call)
     if _has_kept_memory(recording):
         blocks.add(heap.LARGEST_THRESHOLD)
-    return ReplayedTerm(families(own), step_bytes, frozenset(blocks), device, budget_bytes)
+    return ReplayedTerm(families(own), dict(step_bytes), frozenset(blocks), device, budget_bytes)
 
 
 def _with_own_weights(call: RecordedCall) -> list[RecordedCall]:
@@ -196,11 +200,11 @@ def _has_kept_memory(recording: Recording) -> bool:
     Then their process kept the memory that it freed, e.g. because it had freed a larger block
     before.
     """
-    faults: dict[int, list[int]] = {}
+    faults: dict[int, list[int]] = defaultdict(list)
     for row in recording.rows("steps", ["batch", "page_faults", "profiled"]):
         if not row["profiled"] and row["page_faults"] is not None:
-            faults.setdefault(row["batch"], []).append(row["page_faults"])
-    return bool(faults) and max(median(of_batch) for of_batch in faults.values()) < heap.FEW_FAULTS
+            faults[row["batch"]].append(row["page_faults"])
+    return bool(faults) and max(map(median, faults.values())) < heap.FEW_FAULTS
 
 
 def _bytes(call: RecordedCall) -> int:
@@ -212,13 +216,10 @@ def _bytes(call: RecordedCall) -> int:
 
 def operand_bytes(runnables: Sequence[Runnable]) -> int:
     """Memory of all operands, each once."""
-    tensors = [
-        tensor
-        for runnable in runnables
-        for tensor in results_of(list(runnable.arguments))
-        if tensor is not None
-    ]
-    storages = {
-        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors
-    }
-    return sum(storages.values())
+    sizes = {}
+    for runnable in runnables:
+        for tensor in results_of(list(runnable.arguments)):
+            if tensor is not None:
+                storage = tensor.untyped_storage()
+                sizes[storage.data_ptr()] = storage.nbytes()
+    return sum(sizes.values())

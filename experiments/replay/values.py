@@ -1,17 +1,16 @@
 """Values of the tensors of replayed calls: valid for the operator, and stable over any number of
 runs.
 
-- Floating-point operands are standard normal. Where an operator takes a logarithm, a root, a
-  quotient or a probability, they lie between 1/4 and 3/4, since NaN and denormal numbers may change
-  its time.
+- Floating-point operands are standard normal. Of a logarithm, a root, a quotient or a probability
+  they lie between 1/4 and 3/4. NaN and denormal numbers may change the time of these.
 - A tensor that the operator changes in place starts at 0, and the other operands are near 1. So
   sums grow until the increment vanishes in rounding, moving averages converge, products stay 0:
   nothing becomes infinite or denormal.
-- Indices are uniform over their range; those of several dimensions at once each over the extent of
-  their own. Those of a max-pool's backward pass are those of its forward pass.
+- Indices are uniform over their range, which is each dimension's extent. A max-pool's backward pass
+  takes the indices of its forward pass.
 - The groups of a grouped product end where they were recorded to end; else each has as many rows.
-- What was recorded of the numbers of a call goes before: as many distinct indices, in ascending
-  order if they were; as many zeros in a mask; and of calls with denormal operands or results,
+- Recorded facts on the numbers of a call go before. There are as many distinct indices, in
+  ascending order if they were, and as many zeros in a mask. Denormal operands or results give
   numbers of the same distribution.
 """
 
@@ -54,12 +53,13 @@ def storage_elements(tensor: TensorArgument) -> int:
         return 0
     if tensor.strides is None:
         return prod(tensor.shape)
-    return 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
+    pairs = zip(tensor.shape, tensor.strides, strict=True)
+    return 1 + sum((extent - 1) * stride for extent, stride in pairs)
 
 
 class Values:
-    """Creates the tensors of one call; names are those of the schema, `mutated` what the operator
-    changes in place.
+    """Creates the tensors of one call; names are the schema's, `mutated` the arguments that the
+    operator changes in place.
     """
 
     def __init__(
@@ -76,13 +76,9 @@ class Values:
         self._recorded = dict(zip(names, call.arguments, strict=False))
         self._numbers = call.numbers.operands
         self._generator = torch.Generator(device=device).manual_seed(seed)
-        single = (
-            argument
-            for argument in call.arguments
-            if isinstance(argument, TensorArgument) and argument.shape
-        )
-        # profilers do not record that of lists
-        self._list_dtype = next((argument.dtype for argument in single), "float")
+        single = [each for each in call.arguments if isinstance(each, TensorArgument)]
+        # profilers do not record the type of lists
+        self._list_dtype = next((each.dtype for each in single if each.shape), "float")
 
     def tensor(self, recorded: TensorArgument, index: int) -> Any:
         """A tensor like the recorded one."""
@@ -90,19 +86,17 @@ class Values:
         # A number in a program, e.g. the 2 in `x * 2`, is a tensor of one element on the host.
         number = not recorded.shape and recorded.dtype in ("double", "long int") and index > 0
         device = "cpu" if number and index not in self._mutated else self._device
-        strides = recorded.strides
-        if strides is not None and any(
-            n > 1 and not s for n, s in zip(recorded.shape, strides, strict=True)
-        ):
-            # The elements of an expanded tensor share memory, which cannot be filled through it.
-            memory = self._torch.empty(storage_elements(recorded), dtype=dtype, device=device)
-            return self._fill(memory, recorded, index).as_strided(recorded.shape, strides)
+        how = {"dtype": dtype, "device": device}
+        shape, strides = recorded.shape, recorded.strides
         if strides is None:
-            return self._fill(
-                self._torch.empty(recorded.shape, dtype=dtype, device=device), recorded, index
-            )
-        made = self._torch.empty_strided(recorded.shape, strides, dtype=dtype, device=device)
-        return self._fill(made, recorded, index)
+            return self._fill(self._torch.empty(shape, **how), recorded, index)
+        pairs = zip(shape, strides, strict=True)
+        if any(extent > 1 and not stride for extent, stride in pairs):
+            # The elements of an expanded tensor share memory, which cannot be filled through it.
+            memory = self._torch.empty(storage_elements(recorded), **how)
+            return self._fill(memory, recorded, index).as_strided(shape, strides)
+        memory = self._torch.empty_strided(shape, strides, **how)
+        return self._fill(memory, recorded, index)
 
     def positions(self, recorded: TensorArgument, index: int, dimension: int) -> Any:
         """Positions along a dimension of `self`, uniform over its extent, or a mask: one tensor of
@@ -111,13 +105,12 @@ class Values:
         They are whole numbers, if the type is not recorded; `index` is the list's, `dimension` the
         position in it.
         """
-        made = self.tensor(
-            replace(recorded, dtype=recorded.dtype or "long int", strides=None), index
-        )
+        dtype = recorded.dtype or "long int"
+        tensor = self.tensor(replace(recorded, dtype=dtype, strides=None), index)
         extents = _shape(self._recorded.get("self"))
-        if made.dtype != self._torch.bool and dimension < len(extents):
-            self._fill_indices(made, index, extents[dimension])
-        return made
+        if tensor.dtype != self._torch.bool and dimension < len(extents):
+            self._fill_indices(tensor, index, extents[dimension])
+        return tensor
 
     def finish(self, arguments: list[Any]) -> None:
         """Set the values that follow from other arguments."""
@@ -127,18 +120,20 @@ class Values:
     def _fill(self, memory: Any, recorded: TensorArgument, index: int) -> Any:
         name = self._names[index]
         numbers = self._numbers.get(index)
+        generator = self._generator_of(memory)
         if memory.dtype == self._torch.bool:
             memory.fill_(True)
             if numbers is not None:
-                memory.bernoulli_(1 - numbers.zeros, generator=self._generator_of(memory))
+                memory.bernoulli_(1 - numbers.zeros, generator=generator)
             elif name not in ("attn_mask", "mask"):
-                memory.random_(0, 2, generator=self._generator_of(memory))
+                memory.random_(0, 2, generator=generator)
         elif name == "offs":
             self._fill_ends(memory, numbers)
         elif not memory.is_floating_point() and not memory.is_complex():
             limit = self._index_limit(name)
             if limit is None:
-                memory.fill_(int(_POSITIVE_OPS.match(self._op) is not None or not recorded.shape))
+                is_positive = _POSITIVE_OPS.match(self._op) is not None
+                memory.fill_(1 if is_positive or not recorded.shape else 0)
             else:
                 self._fill_indices(memory, index, limit)
         elif index in self._mutated:
@@ -148,14 +143,14 @@ class Values:
         elif numbers is not None and numbers.order:
             order = self._torch.tensor(numbers.order, dtype=memory.dtype, device=memory.device)
             at = self._torch.empty(memory.numel(), dtype=self._torch.int64, device=memory.device)
-            drawn = order[at.random_(0, len(order), generator=self._generator_of(at))]
-            memory.copy_(drawn.view(memory.shape))
+            at.random_(0, len(order), generator=generator)
+            memory.copy_(order[at].view(memory.shape))
         elif self._mutated:
-            memory.uniform_(0.5, 1.5, generator=self._generator_of(memory))
+            memory.uniform_(0.5, 1.5, generator=generator)
         elif _POSITIVE_OPS.match(self._op) or _POSITIVE_NAMES.fullmatch(name):
-            memory.uniform_(0.25, 0.75, generator=self._generator_of(memory))
+            memory.uniform_(0.25, 0.75, generator=generator)
         else:
-            memory.normal_(generator=self._generator_of(memory))
+            memory.normal_(generator=generator)
         return memory
 
     def _fill_indices(self, memory: Any, index: int, limit: int) -> None:
@@ -163,21 +158,28 @@ class Values:
         if numbers is None or numbers.distinct is None:
             memory.random_(0, limit, generator=self._generator_of(memory))
             return
-        distinct = min(max(round(numbers.distinct * memory.numel()), 1), limit)
-        chosen = self._torch.randperm(limit, generator=self._generator)[:distinct]
-        drawn = chosen.repeat(-(-memory.numel() // distinct))[: memory.numel()]
-        mixed = drawn[self._torch.randperm(memory.numel(), generator=self._generator)]
-        memory.copy_((mixed.sort().values if numbers.ascending else mixed).view(memory.shape))
+        count = memory.numel()
+        distinct = min(max(round(numbers.distinct * count), 1), limit)
+        chosen = self._permute(limit)[:distinct]
+        repeated = chosen.repeat(-(-count // distinct))[:count]
+        indices = repeated[self._permute(count)]
+        if numbers.ascending:
+            indices = indices.sort().values
+        memory.copy_(indices.view(memory.shape))
 
-    def _fill_ends(self, memory: Any, known: Numbers | None) -> None:
+    def _permute(self, count: int) -> Any:
+        return self._torch.randperm(count, generator=self._generator)
+
+    def _fill_ends(self, memory: Any, recorded: Numbers | None) -> None:
         """The ends of the groups of a grouped product: of rows, of columns, or of terms to add."""
         first, second = (_shape(self._recorded.get(name)) for name in ("self", "mat2"))
-        of_first = first[0] if len(second) == 3 else first[-1]
-        extent = second[-1] if len(first) == 3 else of_first
         groups = memory.numel()
-        ends = tuple(extent * (at + 1) // groups for at in range(groups))
-        if known is not None and len(known.values) == groups:
-            ends = known.values
+        if recorded is not None and len(recorded.values) == groups:
+            ends = recorded.values
+        else:
+            of_first = first[0] if len(second) == 3 else first[-1]
+            extent = second[-1] if len(first) == 3 else of_first
+            ends = tuple(extent * (at + 1) // groups for at in range(groups))
         memory.copy_(self._torch.tensor(ends, dtype=memory.dtype).view(memory.shape))
 
     def _generator_of(self, memory: Any) -> Any:
@@ -188,23 +190,24 @@ class Values:
         recorded = self._recorded
         if name == "target":
             scores = recorded.get("self") or recorded.get("input") or recorded.get("log_probs")
-            shape = _shape(scores)
-            return (shape[1] if len(shape) > 1 else shape[0]) if shape else None
+            batch_and_classes = _shape(scores)[:2]
+            return batch_and_classes[-1] if batch_and_classes else None
         if name == "self" and self._op == "one_hot":
             return _number(recorded.get("num_classes")) or 1
         if name not in ("index", "indices", "offset2bag", "ind"):
             return None
-        if (count := _number(recorded.get("num_weights"))) is not None:
+        count = _number(recorded.get("num_weights"))
+        if count is not None:
             return count
         if weight := _shape(recorded.get("weight")):
             return weight[0]
-        extents = _extents(recorded, "sizes", "self_sizes", "input_sizes") or _shape(
-            recorded.get("self")
-        )
-        if (dim := _number(recorded.get("dim"))) is not None and extents:
+        shape = _shape(recorded.get("self"))
+        extents = _extents(recorded, "sizes", "self_sizes", "input_sizes") or shape
+        dim = _number(recorded.get("dim"))
+        if dim is not None and extents:
             return extents[dim]
-        if "unpool" in self._op or "pool" in self._op:
-            return prod(_shape(recorded.get("self"))[2:])
+        if "pool" in self._op:
+            return prod(shape[2:])
         return prod(extents) if extents else None
 
     def _copy_pool_indices(self, arguments: Mapping[str, Any]) -> None:
@@ -213,11 +216,10 @@ class Values:
         if self._op.startswith("adaptive"):
             geometry = [list(indices.shape[2:])]
         else:
-            geometry = [
-                arguments[name]
-                for name in ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
-            ]
-        indices.copy_(forward(image, *geometry)[1])
+            names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+            geometry = [arguments[name] for name in names]
+        _, of_forward = forward(image, *geometry)
+        indices.copy_(of_forward)
 
 
 def _shape(argument: Any) -> tuple[int, ...]:

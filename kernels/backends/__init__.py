@@ -25,10 +25,7 @@ BACKENDS = tuple(_MODULES)
 
 
 class UnsupportedError(Exception):
-    """The backend or the device does not support the operation.
-
-    The message says what is missing.
-    """
+    """The backend or the device does not support the operation; the message says why."""
 
 
 class Prepared(NamedTuple):
@@ -127,8 +124,8 @@ class Backend(ABC):
         processor.
 
         A plain fill does not serve: it may use streaming stores, which bypass the caches. On a GPU
-        the function ends with a pass that only reads: else L2 is full of changed lines, and every
-        line that the timed kernel brings in first writes one of them back.
+        the function ends with a pass that only reads. Else L2 is full of changed lines, and every
+        line that the timed kernel brings in first writes one back.
         """
 
     def _synchronize(self) -> None:  # noqa: B027 - nothing to do on a CPU
@@ -154,8 +151,9 @@ def peak_problem(backend: Backend, precision: str) -> Problem:
 
 
 def open_backend(name: str, device: str | None = None) -> Backend:
-    """Open one of `BACKENDS` on cpu, cuda or cuda:N; by default CUDA if present, else the CPU;
-    numba takes the CPU.
+    """Open one of `BACKENDS` on cpu, cuda or cuda:N.
+
+    The default is CUDA if present, else the CPU; numba takes the CPU.
 
     Raises:
         CurvescopeError: the backend does not exist, its library is missing, or it cannot use the

@@ -91,14 +91,11 @@ class CubinBackend(CudaBackend):
                 raise UnsupportedError(
                     f"the {self.name} backend does not launch graphs; the torch backend does"
                 )
-            return prepare_launch(
-                problem.kind, planned.launch.kernel, run, self._events.synchronize
-            )
+            kernel = planned.launch.kernel
+            return prepare_launch(problem.kind, kernel, run, self._events.synchronize)
         checked = run if planned.checked is None else self._launcher(planned.checked, buffers)
-        result, once = (
-            self._result(planned, buffers, checked),
-            None if planned.repeats == 1 else checked,
-        )
+        result = self._result(planned, buffers, checked)
+        once = None if planned.repeats == 1 else checked
         return Prepared(run, result, planned.launch.kernel, planned.repeats, once=once)
 
     def _has_peak(self, precision: str) -> bool:
@@ -129,22 +126,23 @@ class CubinBackend(CudaBackend):
         self._launcher(hold_launch(cycles), [])()
 
     def _launcher(self, launch: KernelLaunch, buffers: list[Any]) -> Run:
-        arguments = tuple(
-            buffers[a.index] if isinstance(a, Buffer) else a for a in launch.arguments
-        )
-        return self._driver.launcher(
-            self._load(launch.kernel), launch.grid, launch.block, arguments
-        )
+        arguments = [buffers[a.index] if isinstance(a, Buffer) else a for a in launch.arguments]
+        function = self._load(launch.kernel)
+        return self._driver.launcher(function, launch.grid, launch.block, tuple(arguments))
 
     def _load_once(self, kernel: str) -> Any:
-        name = next(each.source for each in (*KERNELS, *HOPPER_KERNELS) if each.name == kernel)
+        sources = {each.name: each.source for each in (*KERNELS, *HOPPER_KERNELS)}
+        name = sources[kernel]
         ours = {source.name: source for source in own_sources()}
         source = ours[name] if name in ours else hopper_source(name)
-        return self._driver.load(compile_source(source, self._architecture).cubin, kernel)
+        compiled = compile_source(source, self._architecture)
+        return self._driver.load(compiled.cubin, kernel)
 
     def _buffer_pass(self, size_bytes: int) -> Run:
-        buffers = [self._driver.upload(np.zeros(n, np.float32)) for n in (size_bytes // 16 * 4, 1)]
-        blocks, count = (self._facts.sm_count * 8, 1, 1), (np.int64(size_bytes // 16), np.int32(1))
-        scale = KernelLaunch("memory_scale", blocks, (Buffer(0), Buffer(0), np.float32(1), *count))
-        read = KernelLaunch("memory_read", blocks, (Buffer(0), Buffer(1), UNLIKELY_SUM, *count))
+        count = size_bytes // 16  # in vectors of four
+        buffers = [self._driver.upload(np.zeros(n, np.float32)) for n in (count * 4, 1)]
+        blocks = (self._facts.sm_count * 8, 1, 1)
+        end = (np.int64(count), np.int32(1))
+        scale = KernelLaunch("memory_scale", blocks, (Buffer(0), Buffer(0), np.float32(1), *end))
+        read = KernelLaunch("memory_read", blocks, (Buffer(0), Buffer(1), UNLIKELY_SUM, *end))
         return run_in_turn(self._launcher(scale, buffers), self._launcher(read, buffers))

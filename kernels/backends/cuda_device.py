@@ -30,11 +30,13 @@ class DeviceFacts:
 
     def describe(self) -> dict[str, Any]:
         """The `device` entry of a recording."""
-        return {
-            "kind": "cuda",
-            **asdict(self),
-            "compute_capability": "{}.{}".format(*self.compute_capability),
-        }
+        capability = "{}.{}".format(*self.compute_capability)
+        return {"kind": "cuda", **asdict(self), "compute_capability": capability}
+
+
+def device_name(name: str | bytes) -> str:
+    """A device's name as text, as some versions of libraries give bytes."""
+    return name.decode() if isinstance(name, bytes) else name
 
 
 class CudaBackend(Backend):
@@ -46,9 +48,9 @@ class CudaBackend(Backend):
         super().__init__(facts.l2_cache_bytes)
         self._facts, self._events = facts, events
         self.timer = CudaEvents(events)
-        self.watch = CudaWatch(
-            ClockSampler(f"cuda:{index}"), partial(stream_clock, f"cuda:{index}", in_torch=False)
-        )
+        device = f"cuda:{index}"
+        clock = partial(stream_clock, device, in_torch=False)
+        self.watch = CudaWatch(ClockSampler(device), clock)
 
     def describe(self) -> dict[str, Any]:
         return self._facts.describe()

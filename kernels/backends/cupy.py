@@ -13,7 +13,7 @@ from ..problem import Array
 from ..timers import EventApi, Run
 from . import import_library
 from .cubins import CubinBackend
-from .cuda_device import DeviceFacts, device_index
+from .cuda_device import DeviceFacts, device_index, device_name
 
 _NULL_STREAM = 0
 
@@ -43,19 +43,15 @@ class CupyDriver:
     def __init__(self, cupy: Any, index: int) -> None:
         self._cupy, self._driver = cupy, cupy.cuda.driver
         facts = cupy.cuda.runtime.getDeviceProperties(index)
-        name = facts["name"]
-        self.facts = DeviceFacts(
-            name.decode() if isinstance(name, bytes) else name,
-            (facts["major"], facts["minor"]),
-            facts["multiProcessorCount"],
-            facts["totalGlobalMem"],
-            facts["l2CacheSize"],
-        )
+        capability = (facts["major"], facts["minor"])
+        sizes = (facts[name] for name in ("multiProcessorCount", "totalGlobalMem", "l2CacheSize"))
+        self.facts = DeviceFacts(device_name(facts["name"]), capability, *sizes)
+        cuda = cupy.cuda
         self.events = EventApi(
-            cupy.cuda.Event,
-            cupy.cuda.Device(index).synchronize,
-            record=lambda event: event.record(cupy.cuda.Stream.null),
-            elapsed_ms=cupy.cuda.get_elapsed_time,
+            cuda.Event,
+            cuda.Device(index).synchronize,
+            record=lambda event: event.record(cuda.Stream.null),
+            elapsed_ms=cuda.get_elapsed_time,
             done=lambda event: event.done,
         )
         self._modules: list[int] = []  # unloaded with the process
@@ -81,12 +77,8 @@ class CupyDriver:
         block: tuple[int, int, int],
         arguments: tuple[Any, ...],
     ) -> Run:
-        # As cuLaunchKernel wants them: values at stable addresses, and the array of those
-        # addresses.
-        values = [
-            np.array(a if isinstance(a, np.generic) else np.uint64(self.address(a)))
-            for a in arguments
-        ]
+        # As cuLaunchKernel wants them: values at stable addresses, and the array of the addresses.
+        values = [np.array(self._scalar(argument)) for argument in arguments]
         pointers = np.array([value.ctypes.data for value in values], np.uint64)
         address = int(pointers.ctypes.data) if values else 0
         launch = self._driver.launchKernel
@@ -95,3 +87,6 @@ class CupyDriver:
             launch(function, *grid, *block, 0, _NULL_STREAM, address, 0)
 
         return run
+
+    def _scalar(self, argument: Any) -> np.generic:
+        return argument if isinstance(argument, np.generic) else np.uint64(self.address(argument))

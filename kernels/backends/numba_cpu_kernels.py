@@ -1,6 +1,6 @@
 """The memory, latency and peak kernels for the CPU, compiled by numba at their first call.
 
-The functions for one thread are separate because LLVM vectorises them fully; inside the parallel
+The functions for one thread are separate because LLVM vectorises them fully. Inside the parallel
 loop they reached a quarter of the L1 bandwidth. They repeat passes, so that with small caches not
 the start of the threads is timed.
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from ..memory import Memory
 from ..problem import Array, Problem
 from ..timers import EventApi, Run
 from . import Prepared, UnsupportedError, import_library, run_in_turn
-from .cuda_device import CudaBackend, DeviceFacts, device_index
+from .cuda_device import CudaBackend, DeviceFacts, device_index, device_name
 
 _BLOCK_THREADS = 256
 _BLOCKS_PER_SM = 8
@@ -37,17 +36,16 @@ def open_backend(device: str) -> NumbaCudaBackend:
     check_that_it_compiles(cuda)
     _silence_few_blocks()
     opened = cuda.get_current_device()
-    name = opened.name
+    _, memory_bytes = cuda.current_context().get_memory_info()
     facts = DeviceFacts(
-        name.decode() if isinstance(name, bytes) else name,
+        device_name(opened.name),
         opened.compute_capability,
         opened.MULTIPROCESSOR_COUNT,
-        cuda.current_context().get_memory_info()[1],
+        memory_bytes,
         opened.L2_CACHE_SIZE,
     )
-    return NumbaCudaBackend(
-        cuda, facts, EventApi(partial(cuda.event, timing=True), cuda.synchronize), index
-    )
+    events = EventApi(partial(cuda.event, timing=True), cuda.synchronize)
+    return NumbaCudaBackend(cuda, facts, events, index)
 
 
 def check_that_it_compiles(cuda: Any) -> None:
@@ -98,11 +96,10 @@ class NumbaCudaBackend(CudaBackend):
             raise UnsupportedError("Curvescope's numba kernels do not support a stride")
         arrays = [self._cuda.to_device(array) for array in operands]
         kernel = getattr(kernels, problem.kind)
-        threads = kernels.SUM_THREADS if problem.kind == "read" else _BLOCK_THREADS
+        is_read = problem.kind == "read"
+        threads = kernels.SUM_THREADS if is_read else _BLOCK_THREADS
         blocks = min(-(-problem.elements // threads), self._facts.sm_count * _BLOCKS_PER_SM)
-        out = self._cuda.device_array(
-            blocks if problem.kind == "read" else problem.elements, np.float32
-        )
+        out = self._cuda.device_array(blocks if is_read else problem.elements, np.float32)
 
         passes = problem.repeats(BYTES_PER_LAUNCH)
         launch = partial(kernel[blocks, threads], *arrays, out)
@@ -111,7 +108,7 @@ class NumbaCudaBackend(CudaBackend):
         def result() -> Array:
             once()
             values: Array = out.copy_to_host().astype(np.float64)
-            return values.sum(keepdims=True) if problem.kind == "read" else values
+            return values.sum(keepdims=True) if is_read else values
 
         return Prepared(partial(launch, passes), result, f"numba {problem.kind}", passes, once=once)
 
@@ -120,12 +117,13 @@ class NumbaCudaBackend(CudaBackend):
 
         # numba transposes a device array by a copy: a transposed problem runs untransposed, and the
         # copy is not timed.
-        a, b = problem.views((self._cuda.to_device(operands[0]), self._cuda.to_device(operands[1])))
+        first, second = map(self._cuda.to_device, operands)
+        a, b = problem.views((first, second))
         out = self._cuda.device_array((problem.n, problem.m), np.float32)
-        grid = (-(-problem.m // kernels.TILE), -(-problem.n // kernels.TILE))
-        run = partial(kernels.sgemm[grid, (kernels.TILE, kernels.TILE)], b, a, out)
-        host: Callable[[], Array] = lambda: out.copy_to_host().astype(np.float64)  # noqa: E731
-        return Prepared(run, host, "numba sgemm")
+        tile = kernels.TILE
+        grid = (-(-problem.m // tile), -(-problem.n // tile))
+        run = partial(kernels.sgemm[grid, (tile, tile)], b, a, out)
+        return Prepared(run, lambda: out.copy_to_host().astype(np.float64), "numba sgemm")
 
     def _buffer_pass(self, size_bytes: int) -> Run:
         from . import numba_cuda_kernels as kernels
@@ -134,6 +132,5 @@ class NumbaCudaBackend(CudaBackend):
         buffer = self._cuda.to_device(np.zeros(size_bytes // 4, np.float32))
         sums = self._cuda.device_array(blocks, np.float32)
         scale = partial(kernels.scale[blocks, _BLOCK_THREADS], buffer, buffer, 1)
-        return run_in_turn(
-            scale, partial(kernels.read[blocks, kernels.SUM_THREADS], buffer, sums, 1)
-        )
+        read = partial(kernels.read[blocks, kernels.SUM_THREADS], buffer, sums, 1)
+        return run_in_turn(scale, read)

@@ -1,5 +1,4 @@
-"""The memory kernels and a tiled SGEMM for CUDA in numba, to compare numba's code with that of
-kernels/cuda.
+"""The memory kernels and a tiled SGEMM in numba for CUDA, to compare its code with kernels/cuda.
 
 Blocks of the memory kernels advance by the whole grid, so any grid covers any size.
 """

@@ -50,9 +50,8 @@ class TorchBackend(Backend):
         if self._cuda:
             self.timer = CudaEvents(_event_api(torch, device))
             self.watch = CudaWatch(ClockSampler(device), partial(stream_clock, device))
-            super().__init__(
-                getattr(torch.cuda.get_device_properties(device), "L2_cache_size", None)
-            )
+            facts = torch.cuda.get_device_properties(device)
+            super().__init__(getattr(facts, "L2_cache_size", None))
         else:
             self.timer, self.watch = PerfCounter(), CpuWatch()
             super().__init__(last_level_cache_bytes())
@@ -65,8 +64,9 @@ class TorchBackend(Backend):
         if build is None:
             raise UnsupportedError(f"the torch backend has no {type(problem).__name__}")
         if self._cuda:  # a global setting: all problems of a sweep share their precision
-            self._torch.backends.cuda.matmul.allow_tf32 = problem.precision == "tf32"
-            self._torch.backends.cudnn.allow_tf32 = problem.precision == "tf32"
+            tf32 = problem.precision == "tf32"
+            self._torch.backends.cuda.matmul.allow_tf32 = tf32
+            self._torch.backends.cudnn.allow_tf32 = tf32
         dtype = getattr(self._torch, PRECISIONS[problem.precision].torch_dtype)
         tensors = [self._torch.from_numpy(array).to(self._device, dtype) for array in operands]
         return build(self._torch, problem, tensors, self._device)
@@ -74,12 +74,13 @@ class TorchBackend(Backend):
     def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows:
         def step(ranges: Callable[[str], Any]) -> None:
             with contextlib.ExitStack() as stack:
-                if phase is not None:
-                    stack.enter_context(ranges(range_names.PHASE_RANGE + phase))
-                if layer is not None:
-                    stack.enter_context(ranges(range_names.LAYER_RANGE + layer))
+                for prefix, name in names:
+                    if name is not None:
+                        stack.enter_context(ranges(prefix + name))
                 run()
             self._synchronize()
+
+        names = ((range_names.PHASE_RANGE, phase), (range_names.LAYER_RANGE, layer))
 
         return torch_step.record_step(step, (), device=self._device)
 
@@ -87,16 +88,15 @@ class TorchBackend(Backend):
         return describe_device(self._device)
 
     def _need(self, precision: str) -> None:
-        if not self._cuda and not PRECISIONS[precision].on_cpu:
-            raise UnsupportedError(f"a CPU does not support {precision.upper()}")
-        since = PRECISIONS[precision].cuda_since if self._cuda else None
-        if (
-            since is not None
-            and (capability := self._torch.cuda.get_device_capability(self._device)) < since
-        ):
-            raise UnsupportedError(
-                f"compute capability {'.'.join(map(str, capability))} does not support {precision}"
-            )
+        support = PRECISIONS[precision]
+        if not self._cuda:
+            if not support.on_cpu:
+                raise UnsupportedError(f"a CPU does not support {precision.upper()}")
+        elif support.cuda_since is not None:
+            capability = self._torch.cuda.get_device_capability(self._device)
+            if capability < support.cuda_since:
+                here = ".".join(map(str, capability))
+                raise UnsupportedError(f"compute capability {here} does not support {precision}")
 
     def _buffer_pass(self, size_bytes: int) -> Run:
         buffer = self._torch.zeros(size_bytes // 4, device=self._device)
@@ -132,49 +132,41 @@ def _conv(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prep
     if problem.direction == "fwd":
         run = partial(torch.conv2d, first, second, None, *geometry, problem.groups)
         return Prepared(run, lambda: host_array(run()), "torch.conv2d")
-    to_data = problem.direction == "bwd_data"
     # The operand that this direction does not read; only its shape matters.
-    unread = torch.empty_like(first).resize_(
-        problem.image_shape if to_data else problem.weights_shape
-    )
-    gradient, image, weights = (first, unread, second) if to_data else (second, first, unread)
-    backward = partial(
-        torch.ops.aten.convolution_backward,
-        *(
-            gradient,
-            image,
-            weights,
-            None,
-            *geometry,
-            False,
-            (0, 0),
-            problem.groups,
-            (to_data, not to_data, False),
-        ),
-    )
-    return Prepared(
-        backward, lambda: host_array(backward()[0 if to_data else 1]), "torch.convolution_backward"
-    )
+    unread = torch.empty_like(first)
+    if problem.to_data:
+        unread.resize_(problem.image_shape)
+        operands = (first, unread, second)
+    else:
+        unread.resize_(problem.weights_shape)
+        operands = (second, first, unread)
+    transposed, output_padding = False, (0, 0)
+    options = (*geometry, transposed, output_padding, problem.groups)
+    gradients = (problem.to_data, problem.to_weights, False)
+    backward = partial(torch.ops.aten.convolution_backward, *operands, None, *options, gradients)
+    index = gradients.index(True)
+    return Prepared(backward, lambda: host_array(backward()[index]), "torch.convolution_backward")
 
 
 def _memory(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
     assert isinstance(problem, Memory)
     read = [tensor[:: problem.stride] for tensor in tensors]
     if problem.kind == "read":
-        return Prepared(
-            partial(torch.sum, *read), lambda: host_array(torch.sum(*read)[None]), "torch.sum"
-        )
+        total = partial(torch.sum, *read)
+        return Prepared(total, lambda: host_array(total()[None]), "torch.sum")
     dtype = getattr(torch, PRECISIONS[problem.precision].torch_dtype)
-    out = torch.empty(problem.elements * problem.stride, dtype=dtype, device=device)[
-        :: problem.stride
-    ]
-    run: Run = {
-        "copy": partial(out.copy_, *read),
-        "scale": partial(torch.mul, *read, SCALAR, out=out),
-        "add": partial(torch.add, *read, out=out),
-        "triad": partial(torch.add, *read, alpha=SCALAR, out=out),
-        "write": partial(out.fill_, SCALAR),
-    }[problem.kind]
+    buffer = torch.empty(problem.elements * problem.stride, dtype=dtype, device=device)
+    out = buffer[:: problem.stride]
+    run: Run
+    if problem.kind == "copy":
+        run = partial(out.copy_, *read)
+    elif problem.kind == "write":
+        run = partial(out.fill_, SCALAR)
+    elif problem.kind == "scale":
+        run = partial(torch.mul, *read, SCALAR, out=out)
+    else:
+        factor = SCALAR if problem.kind == "triad" else 1
+        run = partial(torch.add, *read, alpha=factor, out=out)
     return Prepared(run, lambda: host_array(out), f"torch {problem.kind}")
 
 
@@ -182,9 +174,8 @@ def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
     assert isinstance(problem, Launch)
     add_one = partial(tensors[0].add_, 1)
     if device.startswith("cuda"):
-        prepared = prepare_launch(
-            problem.kind, "torch.add_", add_one, partial(torch.cuda.synchronize, device)
-        )
+        synchronize = partial(torch.cuda.synchronize, device)
+        prepared = prepare_launch(problem.kind, "torch.add_", add_one, synchronize)
     elif problem.kind == "call":
         prepared = Prepared(add_one, lambda: None, "torch.add_")
     else:

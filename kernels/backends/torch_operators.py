@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,22 +38,20 @@ def prepare_gemm(torch: Any, problem: Problem, tensors: list[Any], device: str) 
     assert isinstance(problem, Gemm)
     a, b = problem.views((tensors[0], tensors[1]))
     if problem.precision == "fp8":
-        if problem.transpose != "TN" or any(
-            extent % _FP8_UNIT for extent in (problem.m, problem.n, problem.k)
-        ):
+        extents = (problem.m, problem.n, problem.k)
+        if problem.transpose != "TN" or any(extent % _FP8_UNIT for extent in extents):
             raise UnsupportedError(
                 "fp8 products need transpose TN (--axis transpose=TN) and multiples of 16"
             )
-        unit_scale = torch.ones((), device=a.device)
-        scaled = partial(torch._scaled_mm, b, a, unit_scale, unit_scale, out_dtype=torch.bfloat16)
-        return Prepared(scaled, lambda: host_array(scaled()), "torch._scaled_mm")
-    multiply, dtype = (
-        (torch._int_mm, torch.int32) if problem.precision == "int8" else (torch.mm, a.dtype)
-    )
+        scale = torch.ones((), device=a.device)
+        multiply_fp8 = partial(torch._scaled_mm, b, a, scale, scale, out_dtype=torch.bfloat16)
+        return Prepared(multiply_fp8, lambda: host_array(multiply_fp8()), "torch._scaled_mm")
+    multiply, dtype = torch.mm, a.dtype
+    if problem.precision == "int8":
+        multiply, dtype = torch._int_mm, torch.int32
     c = torch.empty((problem.n, problem.m), dtype=dtype, device=a.device)
-    return Prepared(
-        partial(multiply, b, a, out=c), lambda: host_array(c), f"torch.{multiply.__name__}"
-    )
+    run = partial(multiply, b, a, out=c)
+    return Prepared(run, lambda: host_array(c), f"torch.{multiply.__name__}")
 
 
 def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
@@ -61,59 +59,65 @@ def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: 
     choose another.
     """
     assert isinstance(problem, Attention)
-    algorithm, causal, cuda = problem.algorithm, bool(problem.causal), device.startswith("cuda")
-    aten = torch.ops.aten
-    if algorithm in _FUSED and cuda:
-        since, precisions = _FUSED[algorithm]
+    algorithm = problem.algorithm
+    if device.startswith("cuda"):
         capability = torch.cuda.get_device_capability(device)
-        if capability < since:
-            raise UnsupportedError(
-                f"{algorithm} attention needs compute capability {'.'.join(map(str, since))}"
-            )
-        if problem.precision not in precisions:
-            raise UnsupportedError(
-                f"{algorithm} attention computes in {', '.join(precisions)}, not "
-                f"{problem.precision}"
-            )
-    elif algorithm in ("efficient", "cudnn"):
+        _check_fused(algorithm, problem.precision, capability)
+    elif algorithm == "flash":
+        algorithm = "flash on a CPU"
+    elif algorithm != "math":
         raise UnsupportedError(f"a CPU has no {algorithm} attention: flash or math")
-    flash = (
-        aten._scaled_dot_product_flash_attention
-        if cuda
-        else aten._scaled_dot_product_flash_attention_for_cpu
-    )
     query, key, value, *gradient = tensors
-    operands, backward = (query, key, value), bool(gradient)
-    # The backward pass needs the logarithms of the sums.
-    calls: dict[str, Callable[[], Any]] = {
-        "flash": partial(flash, *operands, 0.0, causal),
-        "efficient": partial(
-            aten._scaled_dot_product_efficient_attention, *operands, None, backward, 0.0, causal
-        ),
-        "cudnn": partial(
-            aten._scaled_dot_product_cudnn_attention, *operands, None, backward, 0.0, causal, False
-        ),
-        "math": partial(aten._scaled_dot_product_attention_math, *operands, None, 0.0, causal),
-    }
-    name = f"torch attention {algorithm}"
-    if not backward:
-        run = calls[algorithm]
+    operands = (query, key, value)
+    causal = bool(problem.causal)
+    bind = partial(_bind_forward, torch.ops.aten, algorithm, causal, bool(gradient))
+    name = f"torch attention {problem.algorithm}"
+    if not gradient:
+        run = bind(operands)
         return Prepared(run, lambda: host_array(run()[0]), name)
     if algorithm == "math":
         with torch.enable_grad():
             leaves = [operand.detach().requires_grad_() for operand in operands]
-            forward = aten._scaled_dot_product_attention_math(*leaves, None, 0.0, causal)[0]
-        to_operands: Callable[[], Any] = partial(
-            torch.autograd.grad, forward, leaves, gradient[0], retain_graph=True
-        )
+            forward = bind(leaves)()[0]
+        differentiate = partial(torch.autograd.grad, retain_graph=True)
+        to_operands: Callable[[], Any] = partial(differentiate, forward, leaves, gradient[0])
     else:
-        kind = "flash on a CPU" if algorithm == "flash" and not cuda else algorithm
-        to_operands = _bind_backward(aten, kind, (*gradient, *operands), calls[algorithm](), causal)
-    return Prepared(
-        to_operands,
-        lambda: np.stack([host_array(gradient_of) for gradient_of in to_operands()[:3]]),
-        f"{name} backward",
-    )
+        results = bind(operands)()
+        inputs = (*gradient, *operands)
+        to_operands = _bind_backward(torch.ops.aten, algorithm, inputs, results, causal)
+
+    def result() -> Array:
+        gradients = to_operands()[:3]
+        return np.stack([host_array(to_operand) for to_operand in gradients])
+
+    return Prepared(to_operands, result, f"{name} backward")
+
+
+def _check_fused(algorithm: str, precision: str, capability: tuple[int, int]) -> None:
+    """Raise an UnsupportedError where a device has no such attention."""
+    since, precisions = _FUSED.get(algorithm, ((0, 0), (precision,)))
+    if capability < since:
+        least = ".".join(map(str, since))
+        raise UnsupportedError(f"{algorithm} attention needs compute capability {least}")
+    if precision not in precisions:
+        allowed = ", ".join(precisions)
+        raise UnsupportedError(f"{algorithm} attention computes in {allowed}, not {precision}")
+
+
+def _bind_forward(
+    aten: Any, algorithm: str, causal: bool, with_sums: bool, operands: Sequence[Any]
+) -> Callable[[], Any]:
+    """The forward operator; `with_sums` for their logarithms, which the backward pass needs."""
+    if algorithm == "flash":
+        return partial(aten._scaled_dot_product_flash_attention, *operands, 0.0, causal)
+    if algorithm == "flash on a CPU":
+        return partial(aten._scaled_dot_product_flash_attention_for_cpu, *operands, 0.0, causal)
+    if algorithm == "math":
+        return partial(aten._scaled_dot_product_attention_math, *operands, None, 0.0, causal)
+    arguments = (*operands, None, with_sums, 0.0, causal)
+    if algorithm == "efficient":
+        return partial(aten._scaled_dot_product_efficient_attention, *arguments)
+    return partial(aten._scaled_dot_product_cudnn_attention, *arguments, False)
 
 
 def _bind_backward(
@@ -122,17 +126,12 @@ def _bind_backward(
     """The backward operator of a fused attention, with the arguments that autograd gives it
     (derivatives.yaml).
 
-    The tensors are the gradient of the result, queries, keys and values; the results those of the
-    forward operator.
+    The tensors are the gradient of the result, queries, keys and values. The forward operator gave
+    the results.
     """
     if algorithm == "flash on a CPU":
-        return partial(
-            aten._scaled_dot_product_flash_attention_for_cpu_backward,
-            *tensors,
-            *results[:2],
-            0.0,
-            causal,
-        )
+        call = aten._scaled_dot_product_flash_attention_for_cpu_backward
+        return partial(call, *tensors, *results[:2], 0.0, causal)
     if algorithm == "efficient":
         to_all_but_bias = [True, True, True, False]
         call = aten._scaled_dot_product_efficient_attention_backward
@@ -151,18 +150,15 @@ def prepare_rows(torch: Any, problem: Problem, tensors: list[Any], device: str) 
     """An operator over rows."""
     assert isinstance(problem, RowOperator)
     functions, width = torch.nn.functional, (problem.columns,)
-    calls: dict[str, Callable[..., Any]] = {
-        "layer_norm": lambda x: functions.layer_norm(x, width, eps=EPSILON),
-        "rms_norm": lambda x: functions.rms_norm(x, width, eps=EPSILON),
-        "softmax": lambda x: torch.softmax(x, 1),
-        "add": torch.add,
-        "mul": torch.mul,
-        "relu": torch.relu,
-        "silu": functions.silu,
-    }
     if problem.kind == "embedding":
         indices = torch.from_numpy(problem.indices()).to(device)
-        run = partial(functions.embedding, indices, tensors[0])
+        run = partial(functions.embedding, indices, *tensors)
+    elif problem.kind in ("layer_norm", "rms_norm"):
+        normalise = getattr(functions, problem.kind)
+        run = partial(normalise, *tensors, width, eps=EPSILON)
+    elif problem.kind == "softmax":
+        run = partial(torch.softmax, *tensors, 1)
     else:
-        run = partial(calls[problem.kind], *tensors)
+        call = functions.silu if problem.kind == "silu" else getattr(torch, problem.kind)
+        run = partial(call, *tensors)
     return Prepared(run, lambda: host_array(run()), f"torch {problem.kind}")

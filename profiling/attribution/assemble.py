@@ -22,7 +22,17 @@ from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, columns_of
 from . import steps
 from .collectives import is_communication
-from .columns import Growing, Timed, code_array, code_column, constant, dictionary, int_column
+from .columns import (
+    Growing,
+    Timed,
+    code_array,
+    code_column,
+    constant,
+    count_true,
+    dictionary,
+    flags_of,
+    int_column,
+)
 from .device_work import Captures, DeviceWork, Launches, Placed
 from .kernel_columns import demangle_names, find_fused_operators, with_flops
 from .memory_peak import peak_rows
@@ -65,7 +75,8 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
 
 class _Assembly:
     def __init__(self, profile: Profile, writer: RecordingWriter, options: Options) -> None:
-        self._profile, self._options = profile, options
+        self._profile = profile
+        self._options = options
         self._lost: Counter[str] = Counter()
         self._ranges, self._spans, names = read_spans(profile.ranges, options, self._lost)
         push_pop = pc.equal(self._ranges["kind"], "push_pop").to_numpy().astype(bool)
@@ -143,7 +154,8 @@ class _Assembly:
         return {name: data[name] for name in data.column_names if name in wanted}
 
     def _write_ranges(self) -> None:
-        host, table = self._spans, self._ranges
+        host = self._spans
+        table = self._ranges
         columns = self._columns_of("ranges", table)
         columns["start_ns"] = pa.array(host.start_ns)
         columns["duration_ns"] = pa.array(host.end_ns - host.start_ns)
@@ -164,8 +176,10 @@ class _Assembly:
         return calls.rows()
 
     def _write_calls(self, part: str, batch: pa.Table) -> Launches:
-        times, process = Timed(batch), int_column(batch, "process").astype(np.int32)
-        thread, correlation = int_column(batch, "thread_key"), int_column(batch, "correlation_id")
+        times = Timed(batch)
+        process = int_column(batch, "process").astype(np.int32)
+        thread = int_column(batch, "thread_key")
+        correlation = int_column(batch, "correlation_id")
         placed = self._timeline.place_calls(times.start_ns, process, thread, correlation)
         columns = (
             self._columns_of("api_calls", batch)
@@ -205,8 +219,9 @@ class _Assembly:
 
     def _count_placed(self, times: Timed, process: Codes, placed: Placed) -> None:
         self._timeline.take(placed, process, times.timed, times.start_ns, times.end_ns)
-        self._lost["negative_durations"] += int(np.count_nonzero(times.backwards))
-        self._lost["without_time"] += int(np.count_nonzero(~times.complete & ~times.backwards))
+        untimed = ~times.complete & ~times.backwards
+        self._lost["negative_durations"] += count_true(times.backwards)
+        self._lost["without_time"] += count_true(untimed)
 
     def _write_as_read(self) -> Iterator[tuple[Ints, Codes]]:
         """Write device work with marked steps; yields starts and steps."""
@@ -234,9 +249,7 @@ class _Assembly:
     def _collect(self) -> DeviceWork:
         marked = bool(self._timeline.marked)
 
-        def place(
-            table: str, batch: pa.Table
-        ) -> tuple[Timed, Codes, Placed, Ints, Ints, Bools, Bools]:
+        def place(table: str, batch: pa.Table) -> tuple[Timed, Codes, Placed, DeviceWork]:
             times, process, placed = self._place(batch)
             name = np.full(batch.num_rows, NONE)
             if table == "kernels":
@@ -244,29 +257,27 @@ class _Assembly:
                 self._names = names.dictionary
                 name = code_column(names)
             stream = np.zeros(batch.num_rows, np.int64) if marked else _streams(batch, process)
-            captured = int_column(batch, "capture_ns") != NONE
-            return (
-                times,
-                process,
-                placed,
-                name,
-                stream,
+            work = DeviceWork(
+                times.start_ns,
+                times.end_ns,
+                times.timed,
+                placed.range_,
+                placed.step,
+                name.astype(np.int32),
+                stream.astype(np.int32),
+                placed.launch,
                 int_column(batch, "thread_key") != NONE,
-                captured,
+                int_column(batch, "capture_ns") != NONE,
             )
+            return times, process, placed, work
 
         work = Growing(DeviceWork, self._profile.count)
-        batches = self._batches(_JOIN_COLUMNS if marked else (*_JOIN_COLUMNS, *_STREAM_COLUMNS))
-        for times, process, placed, name, stream, on_host, captured in self._in_order(
-            place, batches
-        ):
+        columns = _JOIN_COLUMNS if marked else (*_JOIN_COLUMNS, *_STREAM_COLUMNS)
+        for times, process, placed, rows in self._in_order(place, self._batches(columns)):
             self._count_placed(times, process, placed)
-            rows = times.start_ns, times.end_ns, times.timed, placed.range_, placed.step
-            codes = (name.astype(np.int32), stream.astype(np.int32), placed.launch)
-            work.append(DeviceWork(*rows, *codes, on_host, captured))
-            self._options.report(
-                "reading device work", self._done + work.count, self._profile.count
-            )
+            work.append(rows)
+            done = self._done + work.count
+            self._options.report("reading device work", done, self._profile.count)
         return work.rows()
 
     def _write_collected(self, work: DeviceWork) -> None:
@@ -300,40 +311,40 @@ class _Assembly:
 
     def _write_operators(self, work: DeviceWork) -> None:
         """Write the outermost operators of one step per batch size: a step of median duration."""
-        nested, placement = self._nested, self._timeline.placement
+        nested = self._nested
+        placement = self._timeline.placement
         outer = outermost_operators(nested, placement)
         if (outer == NONE).all() or not self._timeline.step_rows:
             return
-        if self._timeline.marked:
-            step_of = self._timeline.marked.step_of(nested.process, nested.start_ns).astype(
-                np.int64
-            )
+        marked = self._timeline.marked
+        if marked:
+            step_of = marked.step_of(nested.process, nested.start_ns).astype(np.int64)
         else:
             step_of = _steps_by_work(outer, work, len(self._timeline.step_rows))
         names = self._names.to_pylist()
+        is_timed = work.timed & (work.kernel_name != NONE) & ~work.captured
         rows = []
         for batch, step_row in self._usual_steps().items():
             step = step_row["step"]
-            at = np.flatnonzero(
-                (work.step == step) & work.timed & (work.kernel_name != NONE) & ~work.captured
-            )
-            kernels = OperatorKernels(
-                work.range_[at],
-                work.end_ns[at] - work.start_ns[at],
-                [names[code] for code in work.kernel_name[at].tolist()],
-                work.on_host[at],
-            )
-            call_rows = operator_calls(nested, placement, outer, kernels, step_of == step).rows
-            rows += [{"batch": batch, **row} for row in call_rows]
-        self._write("operators", self._writer.next_part("operators"), columns_of(rows), len(rows))
+            at = np.flatnonzero(is_timed & (work.step == step))
+            duration_ns = work.end_ns[at] - work.start_ns[at]
+            kernel_names = [names[code] for code in work.kernel_name[at].tolist()]
+            kernels = OperatorKernels(work.range_[at], duration_ns, kernel_names, work.on_host[at])
+            calls = operator_calls(nested, placement, outer, kernels, step_of == step)
+            rows += [{"batch": batch, **row} for row in calls.rows]
+        part = self._writer.next_part("operators")
+        self._write("operators", part, columns_of(rows), len(rows))
 
     def _usual_steps(self) -> dict[int | None, dict[str, Any]]:
         """The row of the step of median duration, by batch size."""
         steps_of: dict[int | None, list[dict[str, Any]]] = {}
         for row in sorted(self._timeline.step_rows, key=itemgetter("duration_ns")):
             steps_of.setdefault(row.get("batch"), []).append(row)
-        ordered = sorted(steps_of.items(), key=lambda item: (item[0] is None, item[0]))
-        return {batch: rows[(len(rows) - 1) // 2] for batch, rows in ordered}
+        usual = {}
+        for batch in sorted(steps_of, key=lambda batch: (batch is None, batch)):
+            rows = steps_of[batch]
+            usual[batch] = rows[(len(rows) - 1) // 2]
+        return usual
 
     def _write_peaks(self) -> None:
         """Write what held the memory at the peak of one step per batch size.
@@ -341,11 +352,13 @@ class _Assembly:
         Steps that nothing marks are of the device, which allocates nothing: their peak is that of
         the whole profile.
         """
-        allocations, steps = self._profile.allocations, self._usual_steps()
+        allocations = self._profile.allocations
+        steps = self._usual_steps()
         marked = bool(self._timeline.marked)
         if allocations is None or not (marked or len(steps) == 1):
             return
-        nested, placement = self._nested, self._timeline.placement
+        nested = self._nested
+        placement = self._timeline.placement
         outer = outermost_operators(nested, placement)
         rows = []
         for batch, step in steps.items():
@@ -362,7 +375,8 @@ class _Assembly:
         duration = np.where(counts, work.end_ns - work.start_ns, NONE)
         names = self._names.to_pylist()
         launched = LaunchedWork(work.range_, duration, work.kernel_name, names, work.on_host)
-        flops, size = attach_work(self._nested, self._timeline.placement.nest, launched, count_work)
+        nested = self._timeline.placement.nest
+        flops, size = attach_work(self._nested, nested, launched, count_work)
         return {"flops": code_array(flops), "bytes_compulsory": code_array(size)}
 
     def _write_work(
@@ -376,26 +390,23 @@ class _Assembly:
         counts: Mapping[str, pa.Array] = {},
     ) -> set[tuple[int, str]]:
         """Write device work; returns the pairs of step and phase in it."""
+        columns = self._timeline.placement.take(range_)
         # Layers that the profile itself gives replace those of the ranges around a launch.
-        columns = (
-            self._timeline.placement.take(range_) | self._columns_of(table, batch) | times.columns()
-        )
+        columns |= self._columns_of(table, batch)
+        columns |= times.columns()
         phases = _phases(step, columns["phase"])
         if table == "kernels":
             columns = self._of_communication(range_, batch) | columns
-        if (
-            table == "kernels"
-            and (fused := find_fused_operators(batch["name"], self._options.fused)) is not None
-        ):
-            columns["fused"] = fused
-        if table == "kernels" and (fused_work := self._options.fused_flops):
-            counts = {
-                **counts,
-                "flops": with_flops(batch["name"], fused_work, {**columns, **counts}.get("flops")),
-            }
+            fused = find_fused_operators(batch["name"], self._options.fused)
+            if fused is not None:
+                columns["fused"] = fused
         if table == "memory":
             columns = self._columns_of(table, pa.table(columns))
-        self._write(table, part, {**columns, **counts, "step": code_array(step)}, batch.num_rows)
+        columns |= counts
+        if table == "kernels" and (fused_work := self._options.fused_flops):
+            columns["flops"] = with_flops(batch["name"], fused_work, columns.get("flops"))
+        columns["step"] = code_array(step)
+        self._write(table, part, columns, batch.num_rows)
         return phases
 
     def _of_communication(self, range_: Codes, batch: pa.Table) -> dict[str, pa.Array]:
@@ -422,32 +433,39 @@ class _Assembly:
 
 
 def _communicate(names: Sequence[str]) -> Bools:
-    return np.array([is_communication(name) for name in names], np.bool_)
+    return flags_of(names, is_communication)
 
 
 def _steps_by_work(outer: Ints, work: DeviceWork, steps: int) -> Ints:
-    """The step of each outermost operator, `NONE` if unknown, in a profile without marks: that of
-    its first work.
+    """The step of each outermost operator in a profile without marks: that of its first work.
+
+    `NONE` if unknown.
     """
     if steps == 1:
         return np.zeros(len(outer), np.int64)
-    positions = np.full(len(outer), NONE, np.int64)
-    rows = np.flatnonzero((work.range_ != NONE) & (work.step != NONE) & ~work.captured)
-    rows = rows[np.argsort(-work.start_ns[rows], kind="stable")]
+    is_placed = (work.range_ != NONE) & (work.step != NONE)
+    rows = np.flatnonzero(is_placed & ~work.captured)
+    latest_first = np.argsort(-work.start_ns[rows], kind="stable")
+    rows = rows[latest_first]
     around = outer[work.range_[rows]]
+    inside = around != NONE
+    positions = np.full(len(outer), NONE, np.int64)
     # the last assignment, the earliest work, stays
-    positions[around[around != NONE]] = work.step[rows][around != NONE]
+    positions[around[inside]] = work.step[rows][inside]
     return positions
 
 
 def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:
     encoded = dictionary(phase)
     texts = encoded.dictionary.to_pylist()
-    pairs = (step - NONE) * (len(texts) + 1) + code_column(encoded) + 1
-    combinations = (
-        divmod(pair, len(texts) + 1) for pair in np.flatnonzero(np.bincount(pairs)).tolist()
-    )
-    return {(number + NONE, texts[code - 1]) for number, code in combinations if number and code}
+    codes = len(texts) + 1  # 0 for none
+    pairs = (step - NONE) * codes + code_column(encoded) + 1
+    phases = set()
+    for pair in np.flatnonzero(np.bincount(pairs)).tolist():
+        number, code = divmod(pair, codes)
+        if number and code:
+            phases.add((number + NONE, texts[code - 1]))
+    return phases
 
 
 def _captures(batch: pa.Table) -> Captures | None:

@@ -101,7 +101,8 @@ def algorithm(kernel: str) -> str | None:
     match = _ALGORITHM.search(kernel)
     if match is None:
         return None
-    name, protocol = match[1].upper().replace("_", ""), match[2].upper()
+    name = match[1].upper().replace("_", "")
+    protocol = match[2].upper()
     # NCCL from 2.19 on runs other algorithms in this kernel, too (`best_kernel` in its
     # `src/device/generate.py`).
     if (name, protocol) == ("RING", "LL") and "ncclDevKernel" in kernel:

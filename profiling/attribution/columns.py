@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -21,6 +22,7 @@ _LATEST_NS = 1 << 62  # differences of later times do not fit 64 bits; no clock 
 _DTYPES: dict[str, npt.DTypeLike] = {"Ints": np.int64, "Codes": np.int32, "Bools": np.bool_}
 
 _Rows = TypeVar("_Rows", bound="DataclassInstance")
+_Item = TypeVar("_Item")
 
 
 def factorize(values: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[Any]]:
@@ -36,31 +38,27 @@ class Timed:
     """Starts and ends of a table; 0 for missing and impossible times; arrays of shape (rows,)."""
 
     def __init__(self, table: pa.Table, replayed: bool = False) -> None:
-        start, end = int_column(table, "start_ns"), int_column(table, "end_ns")
-        self.start_ns, self.end_ns = start, end
+        start = int_column(table, "start_ns")
+        end = int_column(table, "end_ns")
+        self.start_ns = start
+        self.end_ns = end
         nulls = table["start_ns"].null_count + table["end_ns"].null_count
-        if (
-            not nulls
-            and len(start)
-            and start.min() > 0
-            and end.max() < _LATEST_NS
-            and (end >= start).all()
-        ):
+        if not nulls and _are_plain(start, end):
             self.started = self.complete = np.ones(len(start), np.bool_)
             self.backwards = ~self.complete  # whether a row ends before it starts
         else:
-            begun, ended = (
-                table[name].is_valid().to_numpy().astype(bool) for name in ("start_ns", "end_ns")
-            )
+            has_start = _is_valid(table["start_ns"])
+            has_end = _is_valid(table["end_ns"])
             # Not by absolute value: the least int64 has none.
-            far = (np.maximum(start, end) >= _LATEST_NS) | (np.minimum(start, end) <= -_LATEST_NS)
-            self.started = begun & ~far & ((start != 0) | (ended & (end != 0)))
-            self.backwards = self.started & ended & (end < start)
-            self.complete = self.started & ended & ~self.backwards
-            self.start_ns, self.end_ns = (
-                np.where(self.started, start, 0),
-                np.where(self.complete, end, 0),
-            )
+            too_late = np.maximum(start, end) >= _LATEST_NS
+            too_early = np.minimum(start, end) <= -_LATEST_NS
+            possible = has_start & ~too_late & ~too_early
+            is_set = (start != 0) | (has_end & (end != 0))
+            self.started = possible & is_set
+            self.backwards = self.started & has_end & (end < start)
+            self.complete = self.started & has_end & ~self.backwards
+            self.start_ns = np.where(self.started, start, 0)
+            self.end_ns = np.where(self.complete, end, 0)
         self._replayed = replayed
         # Whether the times are those of normal execution: kernels were not replayed.
         self.timed = np.zeros_like(self.complete) if replayed else self.complete
@@ -68,12 +66,22 @@ class Timed:
     def columns(self) -> dict[str, pa.Array]:
         """Columns start_ns and duration_ns; without starts where kernels were replayed."""
         duration = self.end_ns - self.start_ns
-        start = (
-            pa.nulls(len(duration), pa.int64())
-            if self._replayed
-            else _mask_absent(self.start_ns, ~self.started)
-        )
+        if self._replayed:
+            start = pa.nulls(len(duration), pa.int64())
+        else:
+            start = _mask_absent(self.start_ns, ~self.started)
         return {"start_ns": start, "duration_ns": _mask_absent(duration, ~self.complete)}
+
+
+def _are_plain(start: Ints, end: Ints) -> bool:
+    """Whether every time is possible and every row ends after its start."""
+    if not len(start) or start.min() <= 0 or end.max() >= _LATEST_NS:
+        return False
+    return bool((end >= start).all())
+
+
+def _is_valid(column: pa.ChunkedArray) -> Bools:
+    return np.asarray(column.is_valid().to_numpy(), np.bool_)
 
 
 def _mask_absent(values: Ints | Codes, absent: Bools) -> pa.Array:
@@ -86,22 +94,25 @@ class Growing(Generic[_Rows]):
     """
 
     def __init__(self, kind: type[_Rows], expected: int = 0) -> None:
-        self.count, self._kind = 0, kind
+        self.count = 0
+        self._kind = kind
         self._room = min(expected, _MOST_ROOM)  # the system provides memory only when it is written
         self._columns = [np.empty(self._room, _DTYPES[str(column.type)]) for column in fields(kind)]
 
     def append(self, batch: _Rows) -> None:
         """Add rows."""
         values = [getattr(batch, column.name) for column in fields(batch)]
-        first, self.count = self.count, self.count + len(values[0])
+        first = self.count
+        self.count += len(values[0])
         if self.count > self._room:
             self._room = max(2 * self._room, self.count)
-            self._columns = [
-                np.append(column[:first], np.empty(self._room - first, column.dtype))
-                for column in self._columns
-            ]
+            self._columns = [self._grow(column[:first]) for column in self._columns]
         for column, value in zip(self._columns, values, strict=True):
             column[first : self.count] = value
+
+    def _grow(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        free = self._room - len(rows)
+        return np.append(rows, np.empty(free, rows.dtype))
 
     def rows(self) -> _Rows:
         """All rows so far; views of the buffers, not copies."""
@@ -130,10 +141,8 @@ def dictionary(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
 
 def code_column(column: pa.ChunkedArray | pa.Array) -> Ints:
     """Codes of a dictionary column, `NONE` for null."""
-    encoded = dictionary(column)
-    return np.asarray(
-        pc.fill_null(encoded.indices, NONE).to_numpy(zero_copy_only=False), dtype=np.int64
-    )
+    indices = pc.fill_null(dictionary(column).indices, NONE)
+    return np.asarray(indices.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def code_array(code: Ints | Codes) -> pa.Array:
@@ -141,6 +150,22 @@ def code_array(code: Ints | Codes) -> pa.Array:
     return _mask_absent(code, code == NONE)
 
 
+def pick(values: Ints, at: Ints | Codes) -> Ints:
+    """The value at each index, `NONE` for the index `NONE`."""
+    return np.where(at == NONE, NONE, values[at])
+
+
+def flags_of(items: Iterable[_Item], test: Callable[[_Item], bool]) -> Bools:
+    """Whether each item passes a test."""
+    return np.array([test(item) for item in items], np.bool_)
+
+
+def count_true(flags: Bools) -> int:
+    """How many are true."""
+    return int(np.count_nonzero(flags))
+
+
 def constant(text: str, count: int) -> pa.DictionaryArray:
     """One text for every row."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
+    indices = pa.array(np.zeros(count, np.int32))
+    return pa.DictionaryArray.from_arrays(indices, pa.array([text]))

@@ -17,7 +17,9 @@ import numpy as np
 from .nesting import NONE, Codes, Ints
 from .operation import Operation
 
-_IMAGE, _RESULT, _WEIGHT = "image", "result", "weight"
+_IMAGE = "image"
+_RESULT = "result"
+_WEIGHT = "weight"
 # Operators, and the tensor that each argument is, by native_functions.yaml of torch 1.8 to 1.13; ""
 # for others.
 _FORWARD = re.compile(r"aten::(?:conv[123]d|_?convolution)"), (_IMAGE, _WEIGHT)
@@ -36,29 +38,30 @@ _Shapes = dict[str, tuple[int, ...]]
 def with_third_shapes(
     operations: Sequence[Operation], call: Ints | Codes, parent: Ints | Codes
 ) -> tuple[list[Operation], Ints]:
-    """The operations, those of convolutions with the shape of the tensor that is no argument, and
-    each span's index.
+    """The operations with the third shape of convolutions, and each span's index into them.
 
-    `call` is the index of each span into `operations`; gradients of equal shapes may differ in the
-    third.
+    It is the shape of the tensor that is no argument. `call` is the index of each span into
+    `operations`; gradients of equal shapes may differ in the third.
     """
     completed = _with_results(operations)
     tensors = [_tensors(operation, *_GRADIENTS) for operation in operations]
     is_gradient = np.array([*map(bool, tensors), False], np.bool_)  # the last value: no call
     spans = np.flatnonzero(is_gradient[call] & (parent != NONE))
     of_span = np.asarray(call, np.int64).copy()
-    pairs, pair = np.unique(
-        np.stack([of_span[spans], of_span[parent[spans]]]), axis=1, return_inverse=True
-    )
+    if not len(spans):
+        return completed, of_span
+    own_and_around = np.stack([of_span[spans], of_span[parent[spans]]])
+    pairs, pair = np.unique(own_and_around, axis=1, return_inverse=True)
     numbers = []
     for own, around in pairs.T.tolist():
         whole = {} if around == NONE else _tensors(operations[around], *_BACKWARD)
         (missing,) = {_IMAGE, _RESULT, _WEIGHT}.difference(tensors[own])
-        fits = len(whole) == 3 and all(whole[name] == shape for name, shape in tensors[own].items())
-        numbers.append(len(completed) if fits else own)
-        if fits:
+        if len(whole) == 3 and tensors[own].items() <= whole.items():
+            numbers.append(len(completed))
             completed.append(operations[own]._replace(third=whole[missing]))
-    of_span[spans] = np.array(numbers, np.int64)[pair.reshape(-1)] if numbers else of_span[spans]
+        else:
+            numbers.append(own)
+    of_span[spans] = np.array(numbers, np.int64)[pair.reshape(-1)]
     return completed, of_span
 
 
@@ -67,44 +70,50 @@ def _with_results(operations: Sequence[Operation]) -> list[Operation]:
     for operation in operations:
         tensors = _tensors(operation, *_BACKWARD)
         if len(tensors) == 3 and _is_direct(tensors):
-            results.setdefault((tensors[_IMAGE], tensors[_WEIGHT]), set()).add(tensors[_RESULT])
+            pair = tensors[_IMAGE], tensors[_WEIGHT]
+            results.setdefault(pair, set()).add(tensors[_RESULT])
     completed = []
     for operation in operations:
         tensors = _tensors(operation, _FORWARD)
-        results_of_pair = (
-            results.get((tensors[_IMAGE], tensors[_WEIGHT]), set()) if len(tensors) == 2 else set()
-        )
-        completed.append(
-            operation._replace(third=next(iter(results_of_pair)))
-            if len(results_of_pair) == 1
-            else operation
-        )
+        if len(tensors) == 2:
+            alike = results.get((tensors[_IMAGE], tensors[_WEIGHT]), set())
+            if len(alike) == 1:
+                (third,) = alike
+                operation = operation._replace(third=third)
+        completed.append(operation)
     return completed
 
 
 def _tensors(operation: Operation, *forms: tuple[re.Pattern[str], tuple[str, ...]]) -> _Shapes:
-    """The tensors of a convolution among the arguments; empty if it has none of these forms or an
-    argument lacks.
+    """The tensors of a convolution among the arguments.
+
+    Empty if the convolution has none of these forms or an argument lacks.
     """
     names = next((names for form, names in forms if form.fullmatch(operation.name)), ())
-    shapes = {name: shape for name, shape in zip(names, operation.shapes, strict=False) if name}
-    readable = all(
-        isinstance(shape, list) and shape and all(type(n) is int for n in shape)
-        for shape in shapes.values()
-    )
-    if not readable or len(shapes) != sum(map(bool, names)):
-        return {}
-    return {name: tuple(shape) for name, shape in shapes.items()}
+    shapes: _Shapes = {}
+    for name, shape in zip(names, operation.shapes, strict=False):
+        if name:
+            if not _is_shape(shape):
+                return {}
+            shapes[name] = tuple(shape)
+    wanted = sum(map(bool, names))
+    return shapes if len(shapes) == wanted else {}
+
+
+def _is_shape(shape: object) -> bool:
+    return isinstance(shape, list) and bool(shape) and all(type(n) is int for n in shape)
 
 
 def _is_direct(tensors: _Shapes) -> bool:
-    """Whether it may be a convolution that is not transposed, whose result is mostly larger than
-    its image.
+    """Whether it may be a convolution that is not transposed.
+
+    The result of a transposed one is mostly larger than its image.
     """
-    image, result, weight = (tensors[name] for name in (_IMAGE, _RESULT, _WEIGHT))
-    alike = (
-        len(image) == len(result) == len(weight) > 2
-        and image[0] == result[0]
-        and result[1] == weight[0]
-    )
-    return alike and all(out <= size for out, size in zip(result[2:], image[2:], strict=True))
+    image = tensors[_IMAGE]
+    result = tensors[_RESULT]
+    weight = tensors[_WEIGHT]
+    if not len(image) == len(result) == len(weight) > 2:
+        return False
+    if image[0] != result[0] or result[1] != weight[0]:
+        return False
+    return all(out <= size for out, size in zip(result[2:], image[2:], strict=True))

@@ -13,38 +13,49 @@ from .operation import UNKNOWN, Call, Shape, Work
 
 
 def _convolution(call: Call, stride: int = 3, padding: int = 4, dilation: int = 5) -> Work:
-    image, weight = call.shape(0), call.shape(1)
     if call.value(6) is True:
         return _transposed_convolution(call)
-    if call.third and call.value(stride) is None:
+    image = call.shape(0)
+    weight = call.shape(1)
+    step = call.value(stride)
+    if call.third and step is None:
         out: Shape = call.third[2:]
     else:
-        out = _output_extents(
-            image, weight, call.value(stride), call.value(padding), call.value(dilation)
-        )
-    bias, result = call.elements(2), image[0] * weight[0] * prod(out)
+        out = _output_extents(image, weight, step, call.value(padding), call.value(dilation))
+    result = image[0] * weight[0] * prod(out)
     # weight is (outputs, inputs of one group, *kernel): each result takes one product per remaining
     # element
-    flops = 2 * result * prod(weight[1:]) + (result if bias else 0)
-    return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
+    return _count(call, result * prod(weight[1:]), result)
+
+
+def _count(call: Call, products: int, result: int) -> Work:
+    """The work of a convolution of so many products and elements of the result."""
+    image = prod(call.shape(0))
+    weight = prod(call.shape(1))
+    bias = call.elements(2)
+    flops = 2 * products
+    if bias:
+        flops += result
+    return Work(flops, call.traffic(image, weight, bias, result))
 
 
 def _transposed_convolution(
     call: Call, output_padding: int = 7, groups: int = 8, dilation: int = 5
 ) -> Work:
-    image, weight = call.shape(0), call.shape(1)
-    if call.value(groups) is None:
+    image = call.shape(0)
+    weight = call.shape(1)
+    number = call.value(groups)
+    if number is None:
         raise ValueError("the number of groups was not recorded")
     settings = [call.value(index) for index in (3, 4, dilation, output_padding)]
-    out = []
+    result = image[0] * weight[1] * number
     for axis, (size, kernel) in enumerate(zip(image[2:], weight[2:], strict=True)):
         step, pad, spread, beyond = (_per_axis(value, axis) for value in settings)
-        out.append((size - 1) * step - 2 * pad + spread * (kernel - 1) + beyond + 1)
-    bias, result = call.elements(2), image[0] * weight[1] * call.value(groups) * prod(out)
+        reached = (size - 1) * step + spread * (kernel - 1)
+        result *= reached - 2 * pad + beyond + 1
     # Each element of the input is multiplied by all weights of its channel: (inputs, outputs of a
     # group, *kernel).
-    flops = 2 * prod(image) * prod(weight[1:]) + (result if bias else 0)
-    return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
+    return _count(call, prod(image) * prod(weight[1:]), result)
 
 
 def _output_extents(
@@ -70,7 +81,8 @@ def _convolution_backward(call: Call) -> Work:
     if not isinstance(mask, (list, tuple)) or len(mask) != 3:
         raise ValueError("the output mask was not recorded")
     to_data, to_weights, to_bias = (bool(m) for m in mask)
-    tensors, transposed = (call.shape(0), call.shape(1), call.shape(2)), call.value(7) is True
+    tensors = (call.shape(0), call.shape(1), call.shape(2))
+    transposed = call.value(7) is True
     total = _gradients(call, tensors, to_data, to_weights, to_bias, transposed)
     if not (to_data and to_weights):
         return total
@@ -88,18 +100,19 @@ def _gradients(
     to_bias: bool = False,
     transposed: bool = False,
 ) -> Work:
-    """The work of a convolution's gradients, from its result's gradient, its image and
-    its weights.
-    """
+    """The work of a convolution's gradients, from its result's gradient, its image and weights."""
     gradient, image, weight = tensors
+    wanted = to_data + to_weights
+    results = prod(gradient)
+    inputs = prod(image)
     # As many products as forward: by the weights of a group for each result or, if transposed, for
     # each input.
-    each = prod(image if transposed else gradient)
-    flops = 2 * each * prod(weight[1:]) * (to_data + to_weights) + prod(gradient) * to_bias
+    each = inputs if transposed else results
+    products = each * prod(weight[1:])
+    flops = 2 * products * wanted + results * to_bias
     # Each operand once: the gradient, and the further operands and the result of each wanted
     # gradient.
-    elements = prod(gradient)
-    elements += to_data * (prod(weight) + prod(image)) + to_weights * (prod(image) + prod(weight))
+    elements = results + wanted * (inputs + prod(weight))
     return Work(flops, call.traffic(elements, to_bias * gradient[1]))
 
 
@@ -112,10 +125,13 @@ def _one_gradient(call: Call, to_data: bool) -> Work:
 
 
 def _max_pool(call: Call) -> Work:
-    image, window = call.shape(0), call.value(1)
-    stride, padding = call.value(2) or window, call.value(3)
+    image = call.shape(0)
+    window = call.value(1)
+    stride = call.value(2) or window
+    padding = call.value(3)
+    dilation = call.value(4) or 1
     kernel = [_per_axis(window, axis) for axis in range(len(image) - 2)]
-    out = _output_extents(image, (0, 0, *kernel), stride, padding, call.value(4) or 1)
+    out = _output_extents(image, (0, 0, *kernel), stride, padding, dilation)
     result = prod(image[:2]) * prod(out)
     # comparisons are no floating-point operations; the indices of the maxima (int64) are written
     # for the backward pass

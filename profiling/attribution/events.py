@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from ..recording.schema import TABLES
 from .collectives import communicates
-from .columns import factorize
+from .columns import factorize, flags_of
 from .cupti_names import GPU_COPIES, kind_of_copy
 from .fused_kernels import (
     CompiledGraphs,
@@ -31,7 +32,7 @@ from .fused_kernels import (
 )
 from .library_calls import LibraryCalls, MklCall, Operators, VerboseLog, own_time
 from .memory_peak import Allocations, peak_rows
-from .nesting import NONE, Ints
+from .nesting import NONE, Bools, Ints
 from .operation import Operation
 from .operator_calls import CountWork, LaunchedWork, attach_work
 from .outermost_operators import OperatorCalls, OperatorKernels, operator_calls, outermost_operators
@@ -123,7 +124,8 @@ def split_copies(
     for row in rows:
         name = row["name"]
         if apart and name.startswith(GPU_COPIES) and not _is_of_collective(name, row.get("op")):
-            kind, copied = name[: len("memcpy")].lower(), kind_of_copy(name)
+            kind = name[: len("memcpy")].lower()
+            copied = kind_of_copy(name)
             counted = {column: value for column, value in row.items() if column in _MEMORY_COLUMNS}
             memory.append(
                 {**counted, "kind": kind, "memcpy_kind": copied if kind == "memcpy" else None}
@@ -138,6 +140,24 @@ def spans_of(events: Sequence[HostEvent]) -> HostSpans:
     read = RangeNames().read
     names: dict[tuple[str, bool], int] = {}
     name = [names.setdefault((event.name, event.is_range), len(names)) for event in events]
+    call, operations = _operations(events)
+    start = _ints(event.start_ns for event in events)
+    return HostSpans(
+        start,
+        start + _ints(event.duration_ns for event in events),
+        _ints(event.thread for event in events),
+        np.zeros(len(events), np.int64),
+        _ints(name),
+        [read(text, role=ANNOTATION if is_range else OPERATOR) for text, is_range in names],
+        np.maximum(_ints(event.sequence for event in events), NONE),
+        _ints(event.forward_thread for event in events),
+        call,
+        operations,
+    )
+
+
+def _operations(events: Sequence[HostEvent]) -> tuple[Ints, list[Operation]]:
+    """The distinct calls with shapes, and the index of each event into them."""
     encode = msgspec.json.Encoder(enc_hook=str).encode
     calls: dict[tuple[str, bytes], int] = {}
     operations: list[Operation] = []
@@ -150,25 +170,11 @@ def spans_of(events: Sequence[HostEvent]) -> HostSpans:
                 calls[key] = len(operations)
                 operations.append(Operation(event.name, *arguments))
             call[index] = calls[key]
-    numbers = [
-        (e.start_ns, e.start_ns + e.duration_ns, e.thread, e.sequence, e.forward_thread)
-        for e in events
-    ]
-    start, end, thread, sequence, forward_thread = (
-        np.array(numbers, np.int64).reshape(-1, 5).T.copy()
-    )
-    return HostSpans(
-        start,
-        end,
-        thread,
-        np.zeros(len(events), np.int64),
-        np.array(name, np.int64),
-        [read(text, role=ANNOTATION if is_range else OPERATOR) for text, is_range in names],
-        np.maximum(sequence, NONE),
-        forward_thread,
-        call,
-        operations,
-    )
+    return call, operations
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.array(list(values), np.int64)
 
 
 def kernel_rows(
@@ -192,39 +198,50 @@ def kernel_rows(
     spans = spans_of(events)
     placement = place(spans)
     lost: Counter[str] = Counter()
-    rows, mkl_calls = (
-        _host_rows(events, spans, placement, verbose or VerboseLog(), lost)
-        if host_rows
-        else ([], [])
-    )
+    rows: list[dict[str, Any]] = []
+    mkl_calls: list[MklCall] = []
+    if host_rows:
+        rows, mkl_calls = _host_rows(events, spans, placement, verbose or VerboseLog(), lost)
     rows += _device_rows(device, events, spans, lost)
-    windows, inputs = (_windows(events, name) for name in (STEP_RANGE, PHASE_RANGE + INPUT_PHASE))
-    span = np.array([row.pop("span") for row in rows], np.int64)
+    windows = _windows(events, STEP_RANGE)
+    inputs = _windows(events, PHASE_RANGE + INPUT_PHASE)
+    span = _ints(row.pop("span") for row in rows)
     outer = outermost_operators(spans, placement)
     operators = _operator_calls(spans, placement, outer, rows, span, host_rows, windows, watched)
     peak: list[dict[str, Any]] = []
     if allocations is not None and windows:
         start_ns, duration_ns = windows[0]
-        peak = peak_rows(
-            spans, placement, outer, allocations, (start_ns, start_ns + duration_ns), watched
-        )
-    on_host = np.array([host_rows and row["source"] == "torch" for row in rows], np.bool_)
+        window = start_ns, start_ns + duration_ns
+        peak = peak_rows(spans, placement, outer, allocations, window, watched)
     for name, column in placement.take(span).items():
         values = column.dictionary_decode().to_pylist()  # thirty times as fast as from the codes
         for row, value in zip(rows, values, strict=True):
             row[name] = value
     if count_work is not None:
-        duration = np.array([row["duration_ns"] for row in rows], np.int64)
-        code, names = factorize(np.array([row["name"] for row in rows], object))
-        work = LaunchedWork(span, duration, code, names.tolist(), on_host)
-        counted = attach_work(spans, placement.nest, work, count_work)
-        for name, values in zip(("flops", "bytes_compulsory"), counted, strict=True):
-            for at in np.flatnonzero(values != NONE).tolist():
-                rows[at][name] = int(values[at])
+        on_host = flags_of(rows, lambda row: host_rows and row["source"] == "torch")
+        _add_work(rows, spans, placement, span, on_host, count_work)
     _describe_fused(rows, span, fused)
     rows.sort(key=lambda row: row["start_ns"])
     lost_now = {name: count for name, count in lost.items() if count}
     return StepRows(rows, windows, lost_now, inputs, operators, mkl_calls=mkl_calls, peak=peak)
+
+
+def _add_work(
+    rows: Sequence[dict[str, Any]],
+    spans: HostSpans,
+    placement: Placement,
+    span: Ints,
+    on_host: Bools,
+    count_work: CountWork,
+) -> None:
+    """Add FLOPs and bytes to the rows that have any."""
+    duration = _ints(row["duration_ns"] for row in rows)
+    code, names = factorize(np.array([row["name"] for row in rows], object))
+    work = LaunchedWork(span, duration, code, names.tolist(), on_host)
+    counts = attach_work(spans, placement.nest, work, count_work)
+    for name, values in zip(("flops", "bytes_compulsory"), counts, strict=True):
+        for at in np.flatnonzero(values != NONE).tolist():
+            rows[at][name] = int(values[at])
 
 
 def _with_compiled(
@@ -233,11 +250,12 @@ def _with_compiled(
     """The events with a range of its layer around each kernel of a compiled graph, and these
     kernels by event.
     """
-    calls = (
-        [FusedCall(e.name, e.start_ns, e.start_ns + e.duration_ns, e.thread) for e in events]
-        if graphs
-        else []
-    )
+    if graphs:
+        calls = [
+            FusedCall(e.name, e.start_ns, e.start_ns + e.duration_ns, e.thread) for e in events
+        ]
+    else:
+        calls = []
     kernels_of_calls = find_kernels(calls, graphs)
     placed: list[HostEvent] = []
     kernels: dict[int, FusedKernel] = {}
@@ -287,11 +305,11 @@ def _operator_calls(
         return None
     start_ns, duration_ns = windows[0]
     inside = (spans.start_ns >= start_ns) & (spans.end_ns <= start_ns + duration_ns)
-    durations = np.array([row["duration_ns"] for row in rows], np.int64)
-    kernels = OperatorKernels(
-        span, durations, [row["name"] for row in rows], np.full(len(rows), on_host)
-    )
-    thread = next((int(spans.thread[i]) for i in np.flatnonzero(spans.start_ns == start_ns)), NONE)
+    durations = _ints(row["duration_ns"] for row in rows)
+    names = [row["name"] for row in rows]
+    kernels = OperatorKernels(span, durations, names, np.full(len(rows), on_host))
+    of_step = spans.thread[spans.start_ns == start_ns]
+    thread = int(of_step[0]) if len(of_step) else NONE
     own_calls = operator_calls(spans, placement, outer, kernels, inside, watched, thread)
     for row in own_calls.rows:
         row["source"] = "torch"
@@ -309,43 +327,42 @@ def _host_rows(
     verbose: VerboseLog,
     lost: Counter[str],
 ) -> tuple[list[dict[str, Any]], list[MklCall]]:
-    is_operator, nested = spans.is_operator, placement.nest
-    calls = LibraryCalls(
-        _operators(events, is_operator, nested.parent, nested.end_ns), own_time(nested, is_operator)
-    )
+    is_operator = spans.is_operator
+    nested = placement.nest
+    operators = _operators(events, is_operator, nested.parent, nested.end_ns)
+    calls = LibraryCalls(operators, own_time(nested, is_operator))
     calls.place(verbose)
     lost.update(calls.lost)
-    rows = [
-        {
-            "name": events[row.span].name.removeprefix(NODE_PREFIX)
-            if row.name is None
-            else row.name,
-            "start_ns": row.start_ns,
-            "duration_ns": row.end_ns - row.start_ns,
-            "stream": events[row.span].thread,
-            "correlation_id": events[row.span].correlation_id,
-            "source": row.source,
-            "span": row.span,
-        }
-        for row in calls.rows()
-    ]
+    rows = []
+    for row in calls.rows():
+        event = events[row.span]
+        own_name = event.name.removeprefix(NODE_PREFIX)
+        rows.append(
+            {
+                "name": own_name if row.name is None else row.name,
+                "start_ns": row.start_ns,
+                "duration_ns": row.end_ns - row.start_ns,
+                "stream": event.thread,
+                "correlation_id": event.correlation_id,
+                "source": row.source,
+                "span": row.span,
+            }
+        )
     return rows, calls.named
 
 
 def _operators(
-    events: Sequence[HostEvent], is_operator: Any, parent: Ints, end_ns: Ints
+    events: Sequence[HostEvent], is_operator: Bools, parent: Ints, end_ns: Ints
 ) -> Operators:
-    names = [
-        event.name if works and not event.name.startswith(COLLECTIVES) else None
-        for event, works in zip(events, is_operator.tolist(), strict=True)
-    ]
-    extents = {
-        span: {
-            extent for shape in event.shapes if isinstance(shape, (list, tuple)) for extent in shape
-        }
-        for span, event in enumerate(events)
-        if event.name.endswith(("mm", "linear", "mv", "dot"))
-    }
+    names: list[str | None] = []
+    for event, works in zip(events, is_operator.tolist(), strict=True):
+        computes = works and not event.name.startswith(COLLECTIVES)
+        names.append(event.name if computes else None)
+    extents = {}
+    for span, event in enumerate(events):
+        if event.name.endswith(("mm", "linear", "mv", "dot")):
+            shapes = [shape for shape in event.shapes if isinstance(shape, (list, tuple))]
+            extents[span] = set(chain.from_iterable(shapes))
     return Operators(
         [event.start_ns for event in events],
         end_ns.tolist(),

@@ -53,7 +53,8 @@ def read_scopes(path: str, op: object = None) -> Scopes:
     """The meaning of a path of scopes, which ends with the operator; `op` is its name if that is
     known otherwise.
     """
-    parts, phase = [], None
+    parts = []
+    phase = None
     pieces = path.split("/")[:256] if len(path) < 1 << 16 else []
     for part in pieces[:-1]:
         while (inner := _INNER.match(part)) is not None and _JAX_WRAPPER.match(part):
@@ -74,11 +75,17 @@ def read_scopes(path: str, op: object = None) -> Scopes:
         # the forward operator of the layer: `conv1/Conv2D_grad/…`,
         # `conv1/Conv2D/Conv2DBackpropInput`
         parts.pop()
-    kind = op if isinstance(op, str) and op else pieces[-1] if pieces else None
+    if isinstance(op, str) and op:
+        kind = op
+    elif pieces:
+        kind = pieces[-1]
+    else:
+        kind = None
     if kind is not None and kind.startswith(_OPTIMIZER_OPS):
         phase = "optimizer"
     if parts and phase_named(parts[0]) == "optimizer":  # a scope around the update, in JAX
-        phase, parts = "optimizer", parts[1:]
+        phase = "optimizer"
+        parts = parts[1:]
     elif parts and parts[0] in KERAS_OPTIMIZERS:
         phase = "optimizer"
     return Scopes("/".join(parts) or None, phase, kind)
@@ -94,7 +101,8 @@ def read_xla_range(name: str) -> XlaRange | None:
         return None
     facts = _facts(match["facts"])
     if match["kind"] == "Thunk":
-        path, op = facts.get("name", ""), facts.get("hlo_op")
+        path = facts.get("name", "")
+        op = facts.get("hlo_op")
         if op is not None and op.startswith(_GRAPH):
             op = None
         if "/" not in path:  # an argument of the function, or the function itself
@@ -110,5 +118,6 @@ def read_xla_range(name: str) -> XlaRange | None:
 
 def _facts(text: str) -> dict[str, str]:
     keys = list(_FACT.finditer(text))
-    ends = [key.start() for key in keys[1:]] + [len(text)]
+    ends = [key.start() for key in keys[1:]]
+    ends.append(len(text))
     return {key["key"]: text[key.end() : end] for key, end in zip(keys, ends, strict=True)}

@@ -102,10 +102,10 @@ def shares_of(operators: Iterable[FusedOperator]) -> list[OperatorShare]:
     for operator in operators:
         moved[operator.layer, operator.op] += operator.bytes
     total = moved.total()
-    parts = [
-        OperatorShare(*key, size / total if total else 1 / len(moved))
-        for key, size in moved.items()
-    ]
+    parts = []
+    for key, size in moved.items():
+        share = size / total if total else 1 / len(moved)
+        parts.append(OperatorShare(*key, share))
     return sorted(parts, key=lambda part: -part.share)
 
 
@@ -119,18 +119,20 @@ def encode_shares(shares: Sequence[OperatorShare]) -> str | None:
 
 def decode_shares(text: str) -> list[OperatorShare]:
     """The operators in the column `fused`; shares add up to 1. ValueError: the text is damaged."""
+    shares = []
     try:
-        shares = [
-            OperatorShare(layer, str(op), float(share)) for layer, op, share in json.loads(text)
-        ]
+        for layer, op, share in json.loads(text):
+            shares.append(OperatorShare(layer, str(op), float(share)))
     except (TypeError, RecursionError) as error:
         raise ValueError(f"no list of fused operators: {text[:80]}") from error
     total = sum(member.share for member in shares)
-    if not 0 < total < math.inf or any(
-        member.share < 0 or not isinstance(member.layer, str | None) for member in shares
-    ):
+    if not 0 < total < math.inf or not all(map(_is_possible, shares)):
         raise ValueError(f"no parts of operators: {text[:80]}")
     return [member._replace(share=member.share / total) for member in shares]
+
+
+def _is_possible(part: OperatorShare) -> bool:
+    return not part.share < 0 and isinstance(part.layer, str | None)
 
 
 @cache

@@ -27,39 +27,37 @@ class GraphNodes:
 
         Columns of shape (creations,).
         """
-        rows = list(
-            zip(
-                *(column.tolist() for column in (process, node, original, time_ns, thread_key)),
-                strict=True,
-            )
-        )
-        originals: dict[Node, Node] = {
-            (of, number): (of, first) for of, number, first, _, _ in rows if first
-        }
-        created = {(of, number): place for of, number, first, *place in rows if not first}
-        captured = {
-            clone: created[first]
-            for clone in (*originals, *created)
-            if (first := _first_of(clone, originals)) in created
-        }
+        columns = (process, node, original, time_ns, thread_key)
+        originals: dict[Node, Node] = {}
+        created: dict[Node, list[int]] = {}
+        for owner, number, first, *place in zip(*(c.tolist() for c in columns), strict=True):
+            if first:
+                originals[owner, number] = (owner, first)
+            else:
+                created[owner, number] = place
+        captured = {}
+        for clone in (*originals, *created):
+            first = _first_of(clone, originals)
+            if first in created:
+                captured[clone] = created[first]
         self._row_of = {clone: row for row, clone in enumerate(captured)}
         self._places = np.array(list(captured.values()), np.int64).reshape(-1, 2)
 
     def columns(self, process: Ints, node: Ints) -> dict[str, Any]:
-        """Columns graph_node_id, capture_ns and capture_thread_key of device work, null where there
-        is none.
+        """Columns graph_node_id, capture_ns and capture_thread_key of device work.
 
-        `node` is 0 or less for work outside graphs.
+        They are null where there is none; `node` is 0 or less for work outside graphs.
         """
         launches = np.full(len(node), NONE, np.int64)
         of_graph = node > 0
         if self._row_of and of_graph.any():
-            pairs, pair = np.unique(
-                np.stack([process[of_graph], node[of_graph]]), axis=1, return_inverse=True
-            )
+            clones = np.stack([process[of_graph], node[of_graph]])
+            pairs, pair = np.unique(clones, axis=1, return_inverse=True)
             rows = [self._row_of.get(clone, NONE) for clone in zip(*pairs.tolist(), strict=True)]
             launches[of_graph] = np.array(rows, np.int64)[pair.ravel()]
-        places = self._places[launches] if len(self._places) else np.zeros((len(node), 2), np.int64)
+        places = np.zeros((len(node), 2), np.int64)
+        if len(self._places):
+            places = self._places[launches]
         unknown = launches == NONE
         return {
             "graph_node_id": pa.array(node, mask=~of_graph),

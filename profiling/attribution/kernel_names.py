@@ -238,12 +238,21 @@ def read_name(name: str) -> KernelName:
     """Family, library and tile of a kernel's name."""
     lower = name.lower()  # three times as fast as patterns that ignore case
     rule = next((rule for pattern, rule in _compile_rules() if pattern.search(lower)), None)
-    family = rule.family if rule else UNKNOWN
-    library = rule.library if rule else None
+    family = UNKNOWN
+    library = None
+    if rule is not None:
+        family = rule.family
+        library = rule.library
     library = library or next((who for who, pattern in _LIBRARY if pattern.search(name)), None)
-    tile = next((match for pattern in _TILE if (match := pattern.search(name))), None)
-    has_tile = tile is not None and family in ALGORITHMS
-    return KernelName(family, library, (int(tile[1]), int(tile[2])) if has_tile and tile else None)
+    return KernelName(family, library, _tile_of(name) if family in ALGORITHMS else None)
+
+
+def _tile_of(name: str) -> tuple[int, int] | None:
+    for pattern in _TILE:
+        match = pattern.search(name)
+        if match:
+            return int(match[1]), int(match[2])
+    return None
 
 
 _INNER = re.compile(
@@ -258,7 +267,8 @@ def short_name(name: str) -> str:
     """A short name: without return type, parameters, namespaces and casts; templates stay, they
     distinguish kernels.
     """
-    text, depth = _NAMESPACES.sub("", _INNER.sub("", name)), 0
+    text = _NAMESPACES.sub("", _INNER.sub("", name))
+    depth = 0
     for index, letter in enumerate(text):
         depth += (letter == "<") - (letter == ">")
         if letter == "(" and depth <= 0 and index:

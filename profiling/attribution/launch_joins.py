@@ -16,23 +16,23 @@ class Joiner:
 
     def __init__(self, process: Codes, keys: Ints) -> None:
         self._several = len(process) > 0 and bool((process != process[0]).any())
-        self._processes, which = (
-            np.unique(process, return_inverse=True)
-            if self._several
-            else (process[:1], np.zeros(len(keys), np.int8))
-        )
-        self._low, self._high = (int(keys.min()), int(keys.max())) if len(keys) else (0, -1)
+        self._low = int(keys.min()) if len(keys) else 0
+        self._high = int(keys.max()) if len(keys) else -1
+        count = self._high - self._low + 1
         # Profilers count ids up: a lookup beats a search.
-        self._dense = not self._several and self._high - self._low < 4 * len(keys) + 1024
+        self._dense = not self._several and count <= 4 * len(keys) + 1024
+        if self._several:
+            self._processes, which = np.unique(process, return_inverse=True)
+        else:
+            self._processes = process[:1]
+            which = np.zeros(len(keys), np.int8)
         if self._dense:
-            self._table = np.full(max(self._high - self._low + 1, 0), NONE, np.int32)
-            for first in reversed(
-                range(0, len(keys), _STRETCH_ROWS)
-            ):  # backwards, so that the first of several stays
-                stretch = keys[first : first + _STRETCH_ROWS][::-1] - self._low
-                self._table[stretch] = np.arange(
-                    first + len(stretch) - 1, first - 1, -1, dtype=np.int32
-                )
+            self._table = np.full(max(count, 0), NONE, np.int32)
+            # Backwards, so that the first of several stays.
+            for first in reversed(range(0, len(keys), _STRETCH_ROWS)):
+                stretch = keys[first : first + _STRETCH_ROWS] - self._low
+                rows = np.arange(first, first + len(stretch), dtype=np.int32)
+                self._table[stretch[::-1]] = rows[::-1]
         else:
             self._order = np.lexsort((keys, which))
             self._keys = keys[self._order]
@@ -56,11 +56,14 @@ class Joiner:
     def _at(self, wanted: Ints, index: int) -> Codes:
         if self._dense:
             inside = (wanted >= self._low) & (wanted <= self._high)
+            at = wanted - self._low
             if inside.all():
-                return self._table[wanted - self._low]
-            return np.where(
-                inside, self._table[np.where(inside, wanted - self._low, 0)], np.int32(NONE)
-            )
-        first, last = self._edges[index], self._edges[index + 1]
-        at = np.minimum(first + np.searchsorted(self._keys[first:last], wanted), last - 1)
-        return np.where(self._keys[at] == wanted, self._order[at], NONE).astype(np.int32)
+                return self._table[at]
+            rows = self._table[np.where(inside, at, 0)]
+            return np.where(inside, rows, np.int32(NONE))
+        first = self._edges[index]
+        last = self._edges[index + 1]
+        place = first + np.searchsorted(self._keys[first:last], wanted)
+        at = np.minimum(place, last - 1)
+        matches = self._keys[at] == wanted
+        return np.where(matches, self._order[at], NONE).astype(np.int32)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -43,6 +44,9 @@ class MklCall:
     duration_ns: int | None
 
 
+_NumberedCalls = list[tuple[int, MklCall]]
+
+
 @dataclass
 class VerboseLog:
     """Verbose output of the libraries between start and end of a capture."""
@@ -54,12 +58,14 @@ class VerboseLog:
 
 
 def own_time(nested: Nest, is_operator: Bools) -> tuple[Ints, Ints, Ints]:
-    """The own time of operators, without their children: starts, ends and spans, in
-    order of start.
+    """The own time of operators, without their children, in order of start.
+
+    Starts, ends and spans.
     """
     of_threads = [(np.zeros(0, np.int64),) * 3]
     for times, states in nested.timelines.values():
-        rows = np.flatnonzero((states[:-1] != NONE) & (times[1:] > times[:-1]))
+        lasts = times[1:] > times[:-1]
+        rows = np.flatnonzero(lasts & (states[:-1] != NONE))
         rows = rows[is_operator[states[rows]]]
         of_threads.append((times[rows], times[rows + 1], states[rows]))
     start, end, span = (np.concatenate(columns) for columns in zip(*of_threads, strict=True))
@@ -120,7 +126,8 @@ class LibraryCalls:
         self.lost: Counter[str] = Counter()  # calls without a place
         # those with a place, in the order of their operators, without durations
         self.named: list[MklCall] = []
-        self._operators, self._own = operators, own
+        self._operators = operators
+        self._own = own
         self._by_span = np.argsort(own[2], kind="stable")
         self._spans = own[2][self._by_span]
         # own time of the operators that have calls
@@ -132,63 +139,75 @@ class LibraryCalls:
         operators = self._operators
         spans = [span for span, name in enumerate(operators.names) if name is not None]
         spans.sort(key=lambda span: (operators.start_ns[span], -operators.duration_ns[span]))
-        starts = [operators.start_ns[span] for span in spans]
+        self._place_primitives(log, spans)
+        self._place_products(log, spans)
+        self.lost["primitives_without_time"] += log.untimed
+
+    def _place_primitives(self, log: VerboseLog, spans: list[int]) -> None:
+        starts = [self._operators.start_ns[span] for span in spans]
         for primitive in log.primitives:
-            span = operators.innermost(
-                spans, starts, primitive.start_ns + primitive.duration_ns // 2
-            )
+            middle_ns = primitive.start_ns + primitive.duration_ns // 2
+            span = self._operators.innermost(spans, starts, middle_ns)
             if span == NONE:
                 self.lost["primitives_outside_operators"] += 1
             else:
                 self._put(span, primitive.name, primitive.start_ns, primitive.duration_ns, "onednn")
+
+    def _place_products(self, log: VerboseLog, spans: list[int]) -> None:
+        operators = self._operators
         # a step may make 100,000, few differ
-        calls: dict[tuple[bool, tuple[int, ...]], list[tuple[int, MklCall]]] = {}
+        calls: dict[tuple[bool, tuple[int, ...]], _NumberedCalls] = {}
         for number, call in enumerate(log.mkl_calls):
-            calls.setdefault(("BATCH" in call.name, call.sizes[:3]), []).append((number, call))
+            kind = "BATCH" in call.name, call.sizes[:3]
+            calls.setdefault(kind, []).append((number, call))
         products = [span for span in spans if operators.names[span] in _GEMM_OPERATORS]
         calling = {operators.parent[span] for span in products}
         for span in products:
-            if span in calling:
+            if span not in calling:
+                call_of_span = self._take_call(span, calls.values())
+                if call_of_span is not None:
+                    self._put_product(span, call_of_span)
+        everything = chain.from_iterable(calls.values())
+        timed = [call for _, call in everything if call.duration_ns is not None]
+        self.lost["mkl_calls_not_placed"] += len(timed)
+
+    def _take_call(self, span: int, kinds: Iterable[_NumberedCalls]) -> MklCall | None:
+        """Take the first of the calls that an operator may have made."""
+        first: tuple[int, MklCall] | None = None
+        source: _NumberedCalls = []
+        for alike in kinds:
+            if not alike or not self._operators.may_multiply(span, alike[0][1]):
                 continue
-            able = [
-                alike
-                for alike in calls.values()
-                if alike and operators.may_multiply(span, alike[0][1])
-            ]
-            fitting = (
-                next(
-                    (candidate for candidate in alike if operators.multiplies(span, candidate[1])),
-                    None,
-                )
-                for alike in able
+            fitting = next(
+                (item for item in alike if self._operators.multiplies(span, item[1])), None
             )
-            first = min((place for place in fitting if place is not None), default=None)
-            if first is None:
-                continue
-            next(alike for alike in able if first in alike).remove(first)
-            call = first[1]
-            self.named.append(replace(call, duration_ns=None))
-            if call.duration_ns is None:
-                start_ns, end_ns = max(
-                    self._free_of(span), key=lambda times: times[1] - times[0], default=(0, 0)
-                )
-            else:  # the operator ends with the multiplication, after views and copies of operands
-                start_ns, end_ns = operators.end_ns[span] - call.duration_ns, operators.end_ns[span]
+            if fitting is not None and (first is None or fitting[0] < first[0]):
+                first = fitting
+                source = alike
+        if first is None:
+            return None
+        source.remove(first)
+        return first[1]
+
+    def _put_product(self, span: int, call: MklCall) -> None:
+        self.named.append(replace(call, duration_ns=None))
+        if call.duration_ns is None:
+            free = self._free_of(span)
+            start_ns, end_ns = max(free, key=lambda times: times[1] - times[0], default=(0, 0))
             self._put(span, call.name, start_ns, end_ns - start_ns, "mkl")
-        left = sum(call.duration_ns is not None for alike in calls.values() for _, call in alike)
-        self.lost["mkl_calls_not_placed"] += left
-        self.lost["primitives_without_time"] += log.untimed
+        else:  # the operator ends with the multiplication, after views and copies of operands
+            start_ns = self._operators.end_ns[span] - call.duration_ns
+            self._put(span, call.name, start_ns, call.duration_ns, "mkl")
 
     def rows(self) -> list[Stretch]:
         """All time of the operators, in order of start; rows of one thread never overlap."""
         left = ~np.isin(self._own[2], list(self._free))
-        start, end, span = (column[left].tolist() for column in self._own)
+        starts, ends, spans = (column[left].tolist() for column in self._own)
+        rows = list(map(Stretch, spans, starts, ends))
         cut = [Stretch(span, *times) for span, free in self._free.items() for times in free]
-        rows = [
-            *map(Stretch, span, start, end),
-            *(row for row in cut + self._calls if row.end_ns > row.start_ns),
-        ]
-        return sorted(rows, key=attrgetter("start_ns"))
+        rows += [row for row in cut + self._calls if row.end_ns > row.start_ns]
+        rows.sort(key=attrgetter("start_ns"))
+        return rows
 
     def _put(self, span: int, name: str, start_ns: int, duration_ns: int, source: str) -> None:
         """Cut a call to the free stretch of its operator around the call's middle, and remove it
@@ -207,8 +226,8 @@ class LibraryCalls:
 
     def _free_of(self, span: int) -> list[tuple[int, int]]:
         if span not in self._free:
-            rows = self._by_span[slice(*np.searchsorted(self._spans, (span, span + 1)).tolist())]
-            self._free[span] = list(
-                zip(*(column[rows].tolist() for column in self._own[:2]), strict=True)
-            )
+            first, last = np.searchsorted(self._spans, (span, span + 1)).tolist()
+            rows = self._by_span[first:last]
+            start, end, _ = (column[rows].tolist() for column in self._own)
+            self._free[span] = list(zip(start, end, strict=True))
         return self._free[span]

@@ -33,7 +33,8 @@ class LinearPattern:
 
     def __init__(self, pattern: str) -> None:
         """CurvescopeError: it is too long, or needs what RE2 does not know."""
-        self._pattern, self._spent_s = pattern, 0.0
+        self._pattern = pattern
+        self._spent_s = 0.0
         if len(pattern) > _LONGEST:
             raise CurvescopeError(f"it has {len(pattern):,} characters; at most {_LONGEST:,} run")
         self._translated = "".join(_translate(pattern))

@@ -7,6 +7,7 @@ is known from the tensors that the program holds, or as a sum from the allocator
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,13 +16,20 @@ import numpy as np
 from ...base.errors import CurvescopeError
 from ..recording.schema import BACKWARD, INPUT, OPTIMIZER
 from .nesting import NONE, Ints
-from .placement import HostSpans, Placement
+from .placement import HostSpans, Placement, name_at
 from .source_lines import SourceLine, Watched, calls_inside
 
 MEMORY_EVENT = "[memory]"  # its name among the events of torch's profiler
-PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
-INPUTS, ACTIVATIONS, ACTIVATION_GRADIENTS = "input", "activations", "activation gradients"
-WORKSPACE, HELD, UNUSED, CACHED = "workspace", "other", "not used in the step", "cached"
+PARAMETERS = "parameters"
+GRADIENTS = "gradients"
+STATE = "optimizer state"
+INPUTS = "input"
+ACTIVATIONS = "activations"
+ACTIVATION_GRADIENTS = "activation gradients"
+WORKSPACE = "workspace"
+HELD = "other"
+UNUSED = "not used in the step"
+CACHED = "cached"
 KINDS = (
     PARAMETERS,
     GRADIENTS,
@@ -99,41 +107,24 @@ def peak_rows(
     """
     blocks = _blocks(allocations)
     check_total(sum(abs(block.size_bytes) for block in blocks))
-    count = len(allocations.time_ns)
-    # the first entry is of what was there before, the last of what stays
-    change = np.zeros(count + 2, np.int64)
-    for block in blocks:
-        change[block.begin + 1] += block.size_bytes
-        change[block.end + 1] -= block.size_bytes
-    level = np.cumsum(change)[:-1]
-    first, last = np.searchsorted(allocations.time_ns, window)
-    peak = int(first) + int(np.argmax(level[first : last + 1])) - 1
+    peak = _find_peak(blocks, allocations, window)
     live = [block for block in blocks if block.begin <= peak < block.end]
     made = np.array([block.begin for block in live if block.begin > _BEFORE], np.int64)
     spans_of = placement.nest.innermost(allocations.thread[made], allocations.time_ns[made])
     around = dict(zip(made.tolist(), spans_of.tolist(), strict=True))
-    lines = _lines(spans, outer, np.array(sorted(set(around.values()) - {NONE}), np.int64), watched)
+    inner = sorted(set(around.values()) - {NONE})
+    lines = _lines(spans, outer, np.array(inner, np.int64), watched)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for block in live:
         span = around.get(block.begin, NONE)
         operator = NONE if span == NONE else int(outer[span])
-        phase = (
-            None
-            if span == NONE or placement.phase[span] == NONE
-            else placement.phases[placement.phase[span]]
-        )
-        stays = block.end == count
-        ends_inside = (
-            operator != NONE
-            and not stays
-            and allocations.time_ns[block.end] <= spans.end_ns[operator]
-        )
-        kind = _kind(block, phase, bool(ends_inside), stays, allocations.used)
-        layer = (
-            None
-            if span == NONE or placement.layer[span] == NONE
-            else placement.layers[placement.layer[span]]
-        )
+        phase = None if span == NONE else name_at(placement.phases, placement.phase[span])
+        layer = None if span == NONE else name_at(placement.layers, placement.layer[span])
+        stays = block.end == len(allocations.time_ns)
+        ends_inside = False
+        if operator != NONE and not stays:
+            ends_inside = bool(allocations.time_ns[block.end] <= spans.end_ns[operator])
+        kind = _kind(block, phase, ends_inside, stays, allocations.used)
         line = block.line or lines.get(operator)
         key = {
             "kind": kind,
@@ -143,21 +134,31 @@ def peak_rows(
             "file": line and line.file,
             "line": line and line.number,
         }
-        row = rows.setdefault(
-            tuple(key.values()), {**key, "bytes": 0, "tensors": 0, "makes_peak": False}
-        )
+        sums = {"bytes": 0, "tensors": 0, "makes_peak": False}
+        row = rows.setdefault(tuple(key.values()), key | sums)
         row["bytes"] += block.size_bytes
         row["tensors"] += 1
         row["makes_peak"] |= block.begin == peak > _BEFORE
-    if (
-        peak > _BEFORE
-        and allocations.reserved_bytes is not None
-        and allocations.total_bytes is not None
-    ):
-        cached = int(allocations.reserved_bytes[peak] - allocations.total_bytes[peak])
+    reserved_bytes = allocations.reserved_bytes
+    total_bytes = allocations.total_bytes
+    if peak > _BEFORE and reserved_bytes is not None and total_bytes is not None:
+        cached = int(reserved_bytes[peak] - total_bytes[peak])
         rows[(CACHED,)] = {"kind": CACHED, "bytes": cached, "tensors": None, "makes_peak": False}
     largest = sorted(rows.values(), key=lambda row: -row["bytes"])
     return [{**row, "available_bytes": allocations.available_bytes} for row in largest]
+
+
+def _find_peak(blocks: Sequence[_Block], allocations: Allocations, window: tuple[int, int]) -> int:
+    """Index of the change after which most memory was allocated within the window."""
+    # the first entry is of what was there before, the last of what stays
+    change = np.zeros(len(allocations.time_ns) + 2, np.int64)
+    for block in blocks:
+        change[block.begin + 1] += block.size_bytes
+        change[block.end + 1] -= block.size_bytes
+    level = np.cumsum(change)[:-1]
+    first, last = np.searchsorted(allocations.time_ns, window).tolist()
+    highest = int(np.argmax(level[first : last + 1]))
+    return first + highest - 1
 
 
 def check_total(size_bytes: int) -> None:
@@ -187,7 +188,9 @@ def _blocks(allocations: Allocations) -> list[_Block]:
         while tensors and tensors[-1].time_ns <= until_ns:
             tensor = tensors.pop()
             block = live.get(tensor.address) or add(tensor.size_bytes, _BEFORE, tensor.address)
-            block.kind, block.layer, block.line = tensor.kind, tensor.layer, tensor.line
+            block.kind = tensor.kind
+            block.layer = tensor.layer
+            block.line = tensor.line
 
     columns = (allocations.time_ns, allocations.size_bytes, allocations.address)
     events = zip(*(column.tolist() for column in columns), strict=True)
@@ -198,7 +201,8 @@ def _blocks(allocations: Allocations) -> list[_Block]:
         elif size < 0:
             block = live.get(address) or add(-size, _BEFORE, address)
             # The allocator may have rounded the size up.
-            block.size_bytes, block.end = -size, position
+            block.size_bytes = -size
+            block.end = position
             del live[address]
     note(float("inf"))
     if count and allocations.total_bytes is not None:

@@ -74,9 +74,10 @@ def nest(thread: Ints, start_ns: Ints, end_ns: Ints) -> Nest:
         if len(rows):
             nest.timelines[key] = _timeline(rows, start_ns, nest.end_ns, parent)
     instants = np.flatnonzero(end_ns <= start_ns)
-    parent[instants] = nest.innermost(thread[instants], start_ns[instants])
-    inner = parent[instants] != NONE
-    depth[instants[inner]] = depth[parent[instants[inner]]] + 1
+    around = nest.innermost(thread[instants], start_ns[instants])
+    parent[instants] = around
+    inner = around != NONE
+    depth[instants[inner]] = depth[around[inner]] + 1
     nest.levels = _levels(depth, parent)
     return nest
 
@@ -89,7 +90,8 @@ def _nest(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints, depth: Ints) -
     level = np.arange(len(rows)) - ended
     up = np.full(len(rows), NONE, np.int64)
     for d in range(1, int(level.max(initial=0)) + 1):
-        here, above = np.flatnonzero(level == d), np.flatnonzero(level == d - 1)
+        here = np.flatnonzero(level == d)
+        above = np.flatnonzero(level == d - 1)
         up[here] = above[np.searchsorted(above, here) - 1]
     inner = up != NONE
     if (end_ns[rows[inner]] <= end_ns[rows[up[inner]]]).all():
@@ -116,14 +118,19 @@ def _timeline(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints) -> tuple[I
     states = np.concatenate([parent[rows], rows])
     # At one moment: ends from the inside out, then starts from the outside in.
     position = np.arange(len(rows))
-    order = np.lexsort((np.concatenate([-position, position]), np.repeat([0, 1], len(rows)), times))
+    depth = np.concatenate([-position, position])
+    is_start = np.repeat([0, 1], len(rows))
+    order = np.lexsort((depth, is_start, times))
     return times[order], states[order]
 
 
 def _levels(depth: Ints, parent: Ints) -> list[Ints]:
     inner = np.flatnonzero(parent != NONE)
+    if not len(inner):
+        return []
     order = inner[np.argsort(depth[inner], kind="stable")]
-    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
+    edges = np.flatnonzero(np.diff(depth[order])) + 1
+    return np.split(order, edges)
 
 
 def _groups(key: Ints) -> list[tuple[int, Ints]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .columns import factorize
+from .columns import factorize, flags_of, pick
 from .convolution_shapes import with_third_shapes
 from .kernel_names import ALGORITHMS, family, gradient
 from .nesting import NONE, Bools, Codes, Ints, Nest
@@ -48,39 +48,42 @@ def attach_work(
         return flops, size
     operations, operation_of = with_third_shapes(spans.operations, spans.call, nested.parent)
     counted = [count(operation) for operation in operations]
-    has_work = np.array(
-        [
-            counted_work.flops is not None or counted_work.bytes_compulsory is not None
-            for counted_work in counted
-        ],
-        np.bool_,
-    )
-    call = np.where(
-        (operation_of != NONE) & has_work[operation_of], np.arange(len(operation_of)), NONE
-    )
-    of_row = np.where(work.span == NONE, NONE, nested.outermost(call)[work.span])
+    has_work = flags_of(counted, _is_known)
+    works = (operation_of != NONE) & has_work[operation_of]
+    call = np.where(works, np.arange(len(operation_of)), NONE)
+    of_row = pick(nested.outermost(call), work.span)
     rows = np.flatnonzero((of_row != NONE) & (work.duration_ns != NONE))
     group, calls = factorize(of_row[rows])
     used, operation = np.unique(operation_of[calls], return_inverse=True)  # few distinct calls
-    parts = [
-        [counted[index], *map(dict(counted[index].parts).get, _ROLES[1:])]
-        for index in used.tolist()
-    ]
-    wanted = np.array([[False, *(part is not None for part in row[1:])] for row in parts], np.bool_)
-    wanted = wanted.reshape(-1, len(_ROLES))
+    parts = [_by_role(counted[index]) for index in used.tolist()]
+    wanted = np.zeros((len(parts), len(_ROLES)), np.bool_)
+    for index, by_role in enumerate(parts):
+        wanted[index, 1:] = [part is not None for part in by_role[1:]]
     rows, group, role = _workers(rows, group, work, wanted[operation])
     # From here on one number stands for a call and a role.
     share, shares = factorize(group * len(_ROLES) + role)
     order = np.lexsort((rows, share))
-    rows, share = rows[order], share[order]
+    rows = rows[order]
+    share = share[order]
+    call_of_share, role_of_share = np.divmod(shares, len(_ROLES))
     for values, name in ((flops, "flops"), (size, "bytes_compulsory")):
-        amounts = [getattr(part, name, None) for row in parts for part in row]
-        table = np.array([NONE if index is None else index for index in amounts], np.int64).reshape(
-            -1, len(_ROLES)
-        )
-        amount = table[operation[shares // len(_ROLES)], shares % len(_ROLES)]
+        amounts = np.full(wanted.shape, NONE, np.int64)
+        for index, by_role in enumerate(parts):
+            numbers = [getattr(part, name, None) for part in by_role]
+            amounts[index] = [NONE if number is None else number for number in numbers]
+        amount = amounts[operation[call_of_share], role_of_share]
         values[rows] = _share_amounts(amount, share, work.duration_ns[rows])
     return flops, size
+
+
+def _is_known(work: Work) -> bool:
+    return work.flops is not None or work.bytes_compulsory is not None
+
+
+def _by_role(work: Work) -> list[Work | None]:
+    """The work of a call as a whole, and its parts by role."""
+    parts = dict(work.parts)
+    return [work, *map(parts.get, _ROLES[1:])]
 
 
 _ROLES = (None, "data", "weights")
@@ -95,7 +98,7 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tupl
     """
     families = [family(name) for name in work.names]
     family_code, _ = factorize(np.array(families, object))
-    is_algorithm = np.array([name in ALGORITHMS for name in families], np.bool_)
+    is_algorithm = flags_of(families, ALGORITHMS.__contains__)
     role_of = np.array([_ROLES.index(gradient(name)) for name in work.names], np.int64)
 
     def any_of(test: Bools) -> Bools:
@@ -105,22 +108,29 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tupl
 
     on_host = work.on_host[rows]
     computes = ~on_host & is_algorithm[work.name[rows]]
-    launched = ~on_host & any_of(~on_host)
-    able = np.where(any_of(computes), computes, np.where(any_of(~on_host), launched, on_host))
-    rows, group, on_host = rows[able], group[able], on_host[able]
+    has_kernels = any_of(~on_host)
+    able = np.where(has_kernels, ~on_host, on_host)
+    able = np.where(any_of(computes), computes, able)
+    rows = rows[able]
+    group = group[able]
+    on_host = on_host[able]
     # The longest row of a call comes first, the earliest of several equal ones.
     order = np.lexsort((rows, -work.duration_ns[rows], group))
     _, first = np.unique(group[order], return_index=True)
+    best = order[first]
     longest = np.zeros(len(wanted), np.int64)
-    longest[group[order[first]]] = rows[order[first]]
+    longest[group[best]] = rows[best]
+    longest_of_row = longest[group]
     name = work.name[rows]
-    alike = family_code[name] == family_code[work.name[longest[group]]]
-    chosen = np.where(on_host, rows == longest[group], is_algorithm[name] | alike)
-    rows, group = rows[chosen], group[chosen]
+    alike = family_code[name] == family_code[work.name[longest_of_row]]
+    chosen = np.where(on_host, rows == longest_of_row, is_algorithm[name] | alike)
+    rows = rows[chosen]
+    group = group[chosen]
     role = role_of[work.name[rows]]
     named = np.zeros_like(wanted)
     named[group, role] = True
-    apart = wanted.any(axis=1) & (named == wanted).all(axis=1)
+    is_split = wanted.any(axis=1)
+    apart = is_split & (named == wanted).all(axis=1)
     return rows, group, np.where(apart[group], role, 0)
 
 
@@ -132,13 +142,15 @@ def _share_amounts(amount: Ints, share: Ints, duration_ns: Ints) -> Ints:
     total = np.bincount(share, duration_ns, len(amount))
     weight = np.where(total[share] > 0, duration_ns, 1).astype(np.float64)
     total = np.bincount(share, weight, len(amount))
-    reached = np.cumsum(weight)
     before = np.append(0.0, np.cumsum(total))[share]
-    upto = np.floor(
-        (reached - before) / np.maximum(total[share], 1.0) * amount[share] + 0.5
-    ).astype(np.int64)
-    last = np.append(np.diff(share) != 0, [True] * (len(share) > 0)).astype(np.bool_)
-    upto[last] = amount[share[last]]
-    begins = np.append([True] * (len(share) > 0), last[:-1]).astype(np.bool_)
+    reached = np.cumsum(weight) - before
+    whole = amount[share]
+    part = reached / np.maximum(total[share], 1.0)
+    upto = np.floor(part * whole + 0.5).astype(np.int64)
+    changes = np.diff(share) != 0
+    outermost = [True] * (len(share) > 0)
+    last = np.append(changes, outermost).astype(np.bool_)
+    upto[last] = whole[last]
+    begins = np.append(outermost, changes).astype(np.bool_)
     own = np.where(begins, upto, np.diff(upto, prepend=0))
-    return np.where(amount[share] == NONE, NONE, own)
+    return np.where(whole == NONE, NONE, own)

@@ -59,24 +59,33 @@ def _product(first: int = 0) -> Callable[[Call], Work]:
     """
 
     def rule(call: Call) -> Work:
-        (*batches, m, k), (*_, n) = call.shape(first), call.shape(first + 1)
+        *batches, m, k = call.shape(first)
+        *_, n = call.shape(first + 1)
         batch = prod(batches)
+        elements = m * k + k * n + m * n
         flops = 2 * batch * m * k * n
-        return Work(flops, call.traffic(batch * m * k, batch * k * n, batch * m * n))
+        return Work(flops, call.traffic(batch * elements))
 
     return rule
 
 
 def _addmm(call: Call) -> Work:
-    (m, k), (_, n) = call.shape(1), call.shape(2)
-    return Work(2 * m * k * n + m * n, call.traffic(m * k, k * n, m * n, prod(call.shape(0))))
+    m, k = call.shape(1)
+    _, n = call.shape(2)
+    added = prod(call.shape(0))
+    size = call.traffic(m * k, k * n, m * n, added)
+    return Work(2 * m * k * n + m * n, size)
 
 
 def _linear(call: Call) -> Work:
     *rows, k = call.shape(0)
     n, _ = call.shape(1)
-    m, bias = prod(rows), call.elements(2)
-    return Work(2 * m * k * n + (m * n if bias else 0), call.traffic(m * k, k * n, m * n, bias))
+    m = prod(rows)
+    bias = call.elements(2)
+    flops = 2 * m * k * n
+    if bias:
+        flops += m * n
+    return Work(flops, call.traffic(m * k, k * n, m * n, bias))
 
 
 def _elementwise(
@@ -97,16 +106,21 @@ def _elementwise(
 
 
 def _scaled_mm(call: Call) -> Work:
-    (m, k), (_, n) = call.shape(0), call.shape(1)
+    m, k = call.shape(0)
+    _, n = call.shape(1)
+    flops = 2 * m * k * n
     result_bytes = BYTES_BY_NUMBER.get(call.value(6))  # out_dtype; the operands are fp8
-    size = None if result_bytes is None else call.size(0, 1, 2, 3, 4) + m * n * result_bytes
-    return Work(2 * m * k * n, size)
+    if result_bytes is None:
+        return Work(flops, None)
+    return Work(flops, call.size(0, 1, 2, 3, 4) + m * n * result_bytes)
 
 
 def _int_mm(call: Call) -> Work:
-    (m, k), (_, n) = call.shape(0), call.shape(1)
+    m, k = call.shape(0)
+    _, n = call.shape(1)
     # int8 operands, int32 results
-    return Work(2 * m * k * n, call.traffic(m * k, k * n) + 4 * m * n)
+    size = call.traffic(m * k, k * n) + 4 * m * n
+    return Work(2 * m * k * n, size)
 
 
 def _grouped_mm(call: Call, offsets: int = 2) -> Work:
@@ -116,25 +130,39 @@ def _grouped_mm(call: Call, offsets: int = 2) -> Work:
     Rows of a 2-d operand beyond the last end are not computed, which the shapes do not say: an
     upper bound.
     """
-    a, b = call.shape(0), call.shape(1)
-    groups = a[0] if len(a) == 3 else b[0] if len(b) == 3 else call.shape(offsets)[0]
-    m, k, n = a[-2], a[-1], b[-1]
+    a = call.shape(0)
+    b = call.shape(1)
+    if len(a) == 3:
+        groups = a[0]
+    elif len(b) == 3:
+        groups = b[0]
+    else:
+        groups = call.shape(offsets)[0]
+    m, k = a[-2:]
+    n = b[-1]
+    products = m * k * n
+    result = m * n
     # The groups divide the extent that a 2-d operand has for all of them: rows, columns, or the
     # sum.
-    products = m * k * n * (groups if len(a) == len(b) == 3 else 1)
-    result = m * n * (groups if len(a) == len(b) else 1)
+    if len(a) == len(b) == 3:
+        products *= groups
+    if len(a) == len(b):
+        result *= groups
     return Work(2 * products, call.size(0, 1) + call.traffic(result))
 
 
 def _embedding(call: Call) -> Work:
     """The rows that are looked up, read and written; the rest of the table does not move."""
-    rows = prod(call.shape(1))
-    return Work(0, call.traffic(2 * rows * call.shape(0)[-1]) + call.size(1))
+    width = call.shape(0)[-1]
+    moved = 2 * prod(call.shape(1)) * width
+    return Work(0, call.traffic(moved) + call.size(1))
 
 
 def _embedding_backward(call: Call) -> Work:
-    gradient, rows = prod(call.shape(0)), call.value(2)
-    return Work(gradient, call.traffic(gradient, rows * call.shape(0)[-1]) + call.size(1))
+    gradient = prod(call.shape(0))
+    width = call.shape(0)[-1]
+    size = call.traffic(gradient, call.value(2) * width)
+    return Work(gradient, size + call.size(1))
 
 
 def _attention(
@@ -146,24 +174,27 @@ def _attention(
     0 of a backward call is the output's gradient; shapes are (batch, length, heads, size) if
     `heads_last`, else (..., heads, length, size).
     """
+    length = -3 if heads_last else -2  # position of the length in a shape
 
     def rule(call: Call) -> Work:
         q, k, v = (call.shape(query + i) for i in range(3))
         if heads_last and len(q) != 4:
             # sequences of several lengths, one after the other: their lengths are data
             return UNKNOWN
-        rows, keys = (x[-3] if heads_last else x[-2] for x in (q, k))
+        rows = q[length]
+        keys = k[length]
         batch = prod(q) // (rows * q[-1])  # batch times heads; several heads may share a key
         pairs = rows * keys
         if call.value(causal) in (True, 1):  # query i sees the keys up to i (top left)
             pairs = sum(min(row + 1, keys) for row in range(rows))
-        scores, values = 2 * batch * pairs * q[-1], 2 * batch * pairs * v[-1]
+        scores = 2 * batch * pairs * q[-1]
+        values = 2 * batch * pairs * v[-1]
         result = batch * rows * v[-1]
         operands = prod(q) + prod(k) + prod(v)
-        if (
-            backward
-        ):  # scores, and the gradients of query and key; those of the weights and of value
-            return Work(3 * scores + 2 * values, call.traffic(2 * operands, 2 * result))
+        if backward:
+            # scores, and the gradients of query and key; those of the weights and of value
+            flops = 3 * scores + 2 * values
+            return Work(flops, call.traffic(2 * operands, 2 * result))
         return Work(scores + values, call.traffic(operands, result))
 
     return rule
@@ -195,15 +226,15 @@ def _triton_product(call: Call) -> Work:
     FLOPs are those of the product; what is fused into it is little work, and not counted.
     """
     tensors = [list(shape) for shape in call.shapes if shape]
-    work = {
-        2 * prod(a) * b[-1]
-        for i, (a, b) in enumerate(pairwise(tensors))
-        if len(a) == len(b) > 1
-        and a[:-2] == b[:-2]
-        and a[-1] == b[-2]
-        and [*a[:-1], b[-1]] in tensors[i + 2 :]
-    }
-    return Work(work.pop() if len(work) == 1 else None, _triton(call).bytes_compulsory)
+    work = set()
+    for i, (a, b) in enumerate(pairwise(tensors)):
+        if len(a) != len(b) or len(a) < 2:
+            continue
+        result = [*a[:-1], b[-1]]
+        if a[:-2] == b[:-2] and a[-1] == b[-2] and result in tensors[i + 2 :]:
+            work.add(2 * prod(a) * b[-1])
+    flops = work.pop() if len(work) == 1 else None
+    return Work(flops, _triton(call).bytes_compulsory)
 
 
 _RULES: dict[str, Callable[[Call], Work]] = {

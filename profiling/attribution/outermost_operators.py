@@ -27,9 +27,10 @@ from ..recording.operators import (
     decode_arguments,
     encode_arguments,
 )
+from .columns import flags_of, pick
 from .nesting import NONE, Bools, Codes, Ints
 from .operation import Operation
-from .placement import HostSpans, Placement
+from .placement import HostSpans, Placement, name_at
 from .source_lines import Watched, WatchedCall, calls_inside, line_rows
 
 _OPERATOR = re.compile(r"(?!autograd::|torch::autograd::|profiler::)\w+::.+")
@@ -56,27 +57,20 @@ def outermost_operators(spans: HostSpans, placement: Placement) -> Ints:
     count = len(spans.start_ns)
     if spans.call is None or not spans.operations:
         return np.full(count, NONE, np.int64)
-    named = np.array(
-        [_OPERATOR.fullmatch(operation.name) is not None for operation in spans.operations],
-        np.bool_,
-    )
+    named = flags_of(spans.operations, lambda call: _OPERATOR.fullmatch(call.name) is not None)
     is_operator = (spans.call != NONE) & named[spans.call]
     parent = placement.nest.parent
-    again = (
-        is_operator & (parent != NONE) & is_operator[parent] & (spans.name == spans.name[parent])
-    )
+    inner = is_operator & (parent != NONE)
+    again = inner & is_operator[parent] & (spans.name == spans.name[parent])
     for span in np.flatnonzero(again).tolist():
-        outer, inner = (
-            spans.operations[spans.call[call_span]] for call_span in (parent[span], span)
-        )
-        if len(outer.dtypes) == len(inner.dtypes) and list(outer.dtypes) != list(inner.dtypes):
+        outer = list(spans.operations[spans.call[parent[span]]].dtypes)
+        own = list(spans.operations[spans.call[span]].dtypes)
+        if len(outer) == len(own) and outer != own:
             is_operator[parent[span]] = False
-    in_part = np.array([operation.name in _IN_PART for operation in spans.operations], np.bool_)[
-        spans.call
-    ]
+    in_part = flags_of(spans.operations, lambda call: call.name in _IN_PART)
     of_operators = np.zeros(count, np.bool_)
     of_operators[parent[is_operator & (parent != NONE)]] = True
-    is_operator &= ~(in_part & of_operators)
+    is_operator &= ~(in_part[spans.call] & of_operators)
     return placement.nest.outermost(np.where(is_operator, np.arange(count), NONE))
 
 
@@ -116,24 +110,28 @@ def operator_calls(
     rows = np.flatnonzero((outer == np.arange(len(outer))) & inside)
     rows = rows[np.argsort(spans.start_ns[rows], kind="stable")]
     ran, device_ns = _kernels_of(outer, kernels)
-    on_host = bool(kernels.on_host.all())
+    if kernels.on_host.all():
+        durations_ns = (spans.end_ns[rows] - spans.start_ns[rows]).tolist()
+    else:
+        durations_ns = [device_ns[span] for span in rows.tolist()]
     encoded: dict[int, str] = {}
     by_key: dict[tuple[int, int, int], dict[str, Any]] = {}
     names: dict[tuple[int, int, int], Counter[str]] = defaultdict(Counter)
     numbers: dict[tuple[int, int, int], int] = {}
     row_of: list[int] = []
-    durations_ns: list[int] = []
     assert spans.call is not None or not len(rows)
     for position, span in enumerate(rows.tolist()):
         number = int(spans.call[span])  # type: ignore[index]
-        key = number, int(placement.layer[span]), int(placement.phase[span])
+        layer = int(placement.layer[span])
+        phase = int(placement.phase[span])
+        key = number, layer, phase
         if key not in by_key:
             operation = spans.operations[number]
             if number not in encoded:
                 encoded[number] = encode_arguments(list(arguments_of(operation)))
             by_key[key] = {
-                "layer": None if key[1] == NONE else placement.layers[key[1]],
-                "phase": None if key[2] == NONE else placement.phases[key[2]],
+                "layer": name_at(placement.layers, layer),
+                "phase": name_at(placement.phases, phase),
                 "op": operation.name,
                 "arguments": encoded[number],
                 "calls": 0,
@@ -143,10 +141,7 @@ def operator_calls(
         row_of.append(numbers.setdefault(key, len(numbers)))
         row = by_key[key]
         row["calls"] += 1
-        durations_ns.append(
-            int(spans.end_ns[span] - spans.start_ns[span]) if on_host else device_ns[span]
-        )
-        row["duration_ns"] += durations_ns[-1]
+        row["duration_ns"] += durations_ns[position]
         names[key].update(ran.get(span, {}))
     for key, row in by_key.items():
         row["kernels"] = " | ".join(name for name, _ in names[key].most_common()) or None
@@ -154,10 +149,10 @@ def operator_calls(
     if watched is not None:
         within = calls_inside(spans, rows, watched)
         calls.faults = [sum(call.faults for call in of_call) for of_call in within]
-        for number, of_call in zip(
-            reversed(row_of), reversed(within), strict=True
-        ):  # the first of equal calls counts
-            calls.rows[number]["numbers"] = _numbers(calls.rows[number]["arguments"], of_call)
+        # Backwards: the first of equal calls counts.
+        for number, of_call in zip(reversed(row_of), reversed(within), strict=True):
+            row = calls.rows[number]
+            row["numbers"] = _numbers(row["arguments"], of_call)
         calls.lines = line_rows(spans, placement, outer, rows, durations_ns, watched, thread)
     return calls
 
@@ -171,11 +166,10 @@ def _numbers(arguments: str, inside: Sequence[WatchedCall]) -> str | None:
         return None
     numbers = CallNumbers(denormal_results=max(call.denormal_results for call in inside))
     for index, argument in enumerate(decode_arguments(arguments)):
-        tensor = (
-            argument.tensors[0]
-            if isinstance(argument, TensorList) and argument.tensors
-            else argument
-        )
+        if isinstance(argument, TensorList) and argument.tensors:
+            tensor = argument.tensors[0]
+        else:
+            tensor = argument
         if not isinstance(tensor, TensorArgument):
             continue
         elements = prod(tensor.shape)
@@ -196,13 +190,10 @@ def _kernels_of(
     """By outermost operator: time by kernel name, and the time of its kernels on a device."""
     ran: dict[int, Counter[str]] = defaultdict(Counter)
     device_ns: Counter[int] = Counter()
-    around = (
-        np.where(kernels.span == NONE, NONE, outer[kernels.span])
-        if len(outer)
-        else np.zeros(0, np.int64)
-    )
+    around = pick(outer, kernels.span) if len(outer) else np.zeros(0, np.int64)
     for kernel in np.flatnonzero(around != NONE).tolist():
-        span, duration_ns = int(around[kernel]), int(kernels.duration_ns[kernel])
+        span = int(around[kernel])
+        duration_ns = int(kernels.duration_ns[kernel])
         ran[span][kernels.names[kernel]] += duration_ns
         if not kernels.on_host[kernel]:
             device_ns[span] += duration_ns
@@ -212,12 +203,12 @@ def _kernels_of(
 def arguments_of(operation: Operation) -> Iterator[Argument]:
     """The arguments of a call, in the order of the operator's schema."""
     for index, dtype in enumerate(operation.dtypes):
-        shape, strides, value = (
-            _at(column, index)
-            for column in (operation.shapes, operation.strides, operation.concrete)
-        )
+        shape = _at(operation.shapes, index)
+        strides = _at(operation.strides, index)
+        value = _at(operation.concrete, index)
         if dtype.startswith(_LIST):
-            inner = strides if strides and len(strides) == len(shape) else [None] * len(shape)
+            unknown = [None] * len(shape)
+            inner = strides if strides and len(strides) == len(shape) else unknown
             types = dtype.split("|")[1:] or [""] * len(shape)
             yield TensorList(tuple(map(_tensor, shape, types, inner)))
         elif dtype in _SCALARS or not dtype:

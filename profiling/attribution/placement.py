@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..recording.schema import BACKWARD, FORWARD
-from .columns import factorize
+from .columns import count_true, factorize, pick
 from .nesting import NONE, Bools, Codes, Ints, Nest, nest
 from .operation import BatchSource, Operation, batch_of
 from .range_names import COMMUNICATION, LONGEST_NAME, MODULE_CALL, RangeName
@@ -102,6 +102,10 @@ _TOKENS = re.compile(
 )
 
 
+def _takes_tokens(meaning: RangeName) -> bool:
+    return _TOKENS.search(meaning.op or "") is not None
+
+
 @dataclass
 class BatchSpans:
     """Spans that tell a batch size, in order of time; arrays of shape (spans,)."""
@@ -117,19 +121,16 @@ class BatchSpans:
         batch = spans.of_names([meaning.batch or 0 for meaning in spans.meanings])
         source = spans.of_names([meaning.batch_source for meaning in spans.meanings])
         if spans.call is not None and spans.operations:
-            of_call = np.array(
-                [
-                    batch_of(operation.name, operation.shapes) or (0, 0)
-                    for operation in spans.operations
-                ],
-                np.int64,
-            )
+            pairs = [batch_of(call.name, call.shapes) or (0, 0) for call in spans.operations]
+            batch_of_call, source_of_call = np.array(pairs, np.int64).T
             # Where a network takes tokens, rows of products count them: batch times length.
-            if spans.where(lambda meaning: _TOKENS.search(meaning.op or "") is not None).any():
-                of_call[of_call[:, 1] == BatchSource.MATRIX] = 0
+            if spans.where(_takes_tokens).any():
+                counts_tokens = source_of_call == BatchSource.MATRIX
+                batch_of_call = np.where(counts_tokens, 0, batch_of_call)
+                source_of_call = np.where(counts_tokens, 0, source_of_call)
             take = (batch == 0) & (spans.call != NONE)
-            batch = np.where(take, of_call[spans.call, 0], batch)
-            source = np.where(take, of_call[spans.call, 1], source)
+            batch = np.where(take, batch_of_call[spans.call], batch)
+            source = np.where(take, source_of_call[spans.call], source)
         rows = np.flatnonzero(batch)
         rows = rows[np.lexsort((-spans.end_ns[rows], spans.start_ns[rows]))]
         return cls(batch[rows], source[rows], spans.process[rows], spans.start_ns[rows])
@@ -170,51 +171,68 @@ class Placement:
         }
 
 
+def name_at(names: Sequence[str], code: int | np.integer[Any]) -> str | None:
+    """The name with this code; None for `NONE`."""
+    return None if code == NONE else names[code]
+
+
 def place(spans: HostSpans) -> Placement:
     """Nest the spans and give each its layer, phase and operator."""
-    nested, meanings = nest(spans.thread, spans.start_ns, spans.end_ns), spans.meanings
+    nested = nest(spans.thread, spans.start_ns, spans.end_ns)
     is_operator = spans.is_operator
-    sequence = spans.of_names([meaning.sequence for meaning in meanings])
+    sequence = spans.of_names([meaning.sequence for meaning in spans.meanings])
     if spans.sequence is not None:
         sequence = np.where(spans.sequence == NONE, sequence, spans.sequence)
     accumulates = spans.where(lambda meaning: "AccumulateGrad" in (meaning.op or ""))
     sequence[~is_operator | accumulates] = NONE
+    has_number = sequence != NONE
     is_node = spans.where(lambda meaning: meaning.backward)
     if spans.forward_thread is not None:
-        is_node |= (spans.forward_thread > 0) & (sequence != NONE)
-    draws, takes = ~is_node & (sequence != NONE), is_node & (sequence != NONE)
+        is_node |= (spans.forward_thread > 0) & has_number
+    draws = ~is_node & has_number
+    takes = is_node & has_number
     number = _numbers(spans, sequence, draws, takes)
     joined = join_forward(spans.start_ns, number, draws, takes)
 
     layers = _layer_paths(spans)
-    layer = layers.spread(nested, np.full(len(number), NONE, np.int64))
-    fixed = np.full(len(number), NONE, np.int64)
+    nothing = np.full(len(number), NONE, np.int64)
+    layer = layers.spread(nested, nothing)
+    fixed = nothing.copy()
     nodes = np.flatnonzero(joined != NONE)
     fixed[nodes] = layer[joined[nodes]]
     _follow(fixed, spans.thread, spans.start_ns, takes | accumulates, takes)
     if (fixed != NONE).any():
         layer = layers.spread(nested, fixed)
 
-    phases = sorted({meaning.phase for meaning in meanings if meaning.phase} - {FORWARD, BACKWARD})
-    phases = [FORWARD, BACKWARD, *phases]
-    own_phase = spans.of_names(
-        [phases.index(meaning.phase) if meaning.phase else None for meaning in meanings]
-    )
-    own_phase[is_node] = phases.index(BACKWARD)
-    phase = _inherit(own_phase, nested)
     if spans.sequence is None:
         # A name shows the next number: an operator drew it only if a backward node carries it.
         draws &= np.isin(number, number[takes])
-    computes = draws | spans.where(lambda meaning: meaning.role == MODULE_CALL)
-    phase = _inherit(np.where(computes & (phase == NONE), phases.index(FORWARD), phase), nested)
-
+    phase, phases = _find_phases(spans, nested, is_node, draws)
     operators, restarts = _operator_paths(spans)
-    op_path = operators.spread(nested, np.full(len(number), NONE, np.int64))
+    op_path = operators.spread(nested, nothing)
     op = np.array([*operators.first, NONE], np.int64)[op_path]  # the last value: no path
     op_shapes, shapes = _shapes(spans, nested, restarts)
     paths = layers.paths, phases, operators.texts, operators.paths, shapes
-    unjoined = int(np.count_nonzero(takes & (joined == NONE)))
+    unjoined = count_true(takes & (joined == NONE))
     return Placement(layer, phase, op, op_path, op_shapes, *paths, nested, unjoined)
+
+
+def _find_phases(
+    spans: HostSpans, nested: Nest, is_node: Bools, draws: Bools
+) -> tuple[Ints, list[str]]:
+    """The phase of each span, as an index into the second value.
+
+    Operators that draw a sequence number, and modules, are forward unless a range says otherwise.
+    """
+    names = [meaning.phase for meaning in spans.meanings]
+    others = {name for name in names if name} - {FORWARD, BACKWARD}
+    phases = [FORWARD, BACKWARD, *sorted(others)]
+    own = spans.of_names([phases.index(name) if name else None for name in names])
+    own[is_node] = phases.index(BACKWARD)
+    phase = _inherit(own, nested)
+    computes = draws | spans.where(lambda meaning: meaning.role == MODULE_CALL)
+    is_forward = computes & (phase == NONE)
+    return _inherit(np.where(is_forward, phases.index(FORWARD), phase), nested), phases
 
 
 def _shapes(spans: HostSpans, nested: Nest, restarts: Bools) -> tuple[Ints, list[str]]:
@@ -250,7 +268,8 @@ def _is_shape(shape: Any) -> bool:
 
 
 def _inherit(own: Ints, nested: Nest) -> Ints:
-    value, parent = own.copy(), nested.parent
+    value = own.copy()
+    parent = nested.parent
     for rows in nested.levels:
         value[rows] = np.where(value[rows] == NONE, value[parent[rows]], value[rows])
     return value
@@ -278,12 +297,10 @@ def _numbers(spans: HostSpans, sequence: Ints, draws: Bools, takes: Bools) -> In
             for number in numbers if drawn else ():
                 nodes = inside & takes & (spans.forward_thread == number)
                 taken = np.unique(code[nodes])
-                forward[nodes] = drawing[
-                    np.argmax([np.isin(taken, codes).sum() for codes in drawn])
-                ]
-    return np.asarray(
-        (process * (len(threads) + 1) + forward) * (len(distinct) + 1) + code, np.int64
-    )
+                shared = [np.isin(taken, codes).sum() for codes in drawn]
+                forward[nodes] = drawing[np.argmax(shared)]
+    thread_of_process = process * (len(threads) + 1) + forward
+    return np.asarray(thread_of_process * (len(distinct) + 1) + code, np.int64)
 
 
 def join_forward(start_ns: Ints, number: Ints, forward: Bools, backward: Bools) -> Ints:
@@ -291,13 +308,15 @@ def join_forward(start_ns: Ints, number: Ints, forward: Bools, backward: Bools) 
     or `NONE`.
     """
     joined = np.full(len(number), NONE, np.int64)
-    made, nodes = np.flatnonzero(forward), np.flatnonzero(backward)
+    made = np.flatnonzero(forward)
+    nodes = np.flatnonzero(backward)
     if not len(made) or not len(nodes):
         return joined
     both = np.concatenate([made, nodes])
     key = number[both]
     order = np.lexsort((start_ns[both], key))
-    both, key = both[order], key[order]
+    both = both[order]
+    key = key[order]
     is_forward = forward[both]
     last = np.maximum.accumulate(np.where(is_forward, np.arange(len(both)), NONE))
     joins = ~is_forward & (last != NONE)
@@ -330,12 +349,14 @@ def _layer_paths(spans: HostSpans) -> _Paths:
 
 def _operator_paths(spans: HostSpans) -> tuple[_Paths, Bools]:
     ops, own = spans.encode_texts([meaning.op for meaning in spans.meanings])
-    begins = spans.where(
-        lambda place: (
-            place.op.startswith(COMMUNICATION) if place.op is not None else place.role is not None
-        )
-    )
+    begins = spans.where(_begins_path)
     return _Paths(ops, own, begins, OPERATOR_SEPARATOR), begins
+
+
+def _begins_path(meaning: RangeName) -> bool:
+    if meaning.op is None:
+        return meaning.role is not None
+    return meaning.op.startswith(COMMUNICATION)
 
 
 class _Paths:
@@ -346,7 +367,9 @@ class _Paths:
         # distinct, of at most `LONGEST_NAME` characters: further texts inside are left out
         self.paths: list[str] = []
         self.first: list[int] = []  # index of the first text of each path
-        self._part, self._restarts, self._separator = part, restarts, separator
+        self._part = part
+        self._restarts = restarts
+        self._separator = separator
         self._index: dict[str, int] = {}
 
     def spread(self, nested: Nest, fixed: Ints) -> Ints:
@@ -354,29 +377,29 @@ class _Paths:
         that one.
         """
         parent = nested.parent
+        count = len(self.texts)
         layer = np.full(len(parent), NONE, np.int64)
         for rows in [np.flatnonzero(parent == NONE), *nested.levels]:
-            above = np.where(parent[rows] == NONE, NONE, layer[parent[rows]])
-            part = self._part[rows]
+            above = pick(layer, parent[rows])
             above[self._restarts[rows]] = NONE
-            path = np.where(part == NONE, above, NONE)
+            part = self._part[rows]
             adds = part != NONE
-            pairs, which = np.unique(
-                (above[adds] + 1) * len(self.texts) + part[adds], return_inverse=True
-            )
-            split = (divmod(pair, len(self.texts)) for pair in pairs.tolist())
-            path[adds] = np.array([self._code(code - 1, text) for code, text in split], np.int64)[
-                which
-            ]
+            path = np.where(adds, NONE, above)
+            numbers = (above[adds] + 1) * count + part[adds]
+            pairs, which = np.unique(numbers, return_inverse=True)
+            codes = np.zeros(len(pairs), np.int64)
+            for index, pair in enumerate(pairs.tolist()):
+                code, text = divmod(pair, count)
+                codes[index] = self._code(code - 1, text)
+            path[adds] = codes[which]
             layer[rows] = np.where(fixed[rows] == NONE, path, fixed[rows])
         return layer
 
     def _code(self, above: int, text: int) -> int:
-        path = (
-            self.texts[text]
-            if above == NONE
-            else f"{self.paths[above]}{self._separator}{self.texts[text]}"
-        )
+        if above == NONE:
+            path = self.texts[text]
+        else:
+            path = f"{self.paths[above]}{self._separator}{self.texts[text]}"
         if above != NONE and len(path) > LONGEST_NAME:
             return above
         if path not in self._index:
@@ -389,6 +412,6 @@ class _Paths:
 def _decode(code: Ints, spans: Ints | Codes, texts: list[str]) -> pa.Array:
     if not texts:
         return pa.nulls(len(spans), pa.dictionary(pa.int32(), pa.string()))
-    codes = np.where(spans == NONE, NONE, code[spans]) if len(code) else spans
+    codes = pick(code, spans) if len(code) else spans
     indices = pa.array(codes.astype(np.int32), mask=codes == NONE)
     return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))

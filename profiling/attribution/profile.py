@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,9 @@ _TEXTS = frozenset({"name", "layer", "phase", "op", "kind", "memcpy_kind", "role
 _BATCH_ROWS = 1 << 18
 
 # Ways to find steps.
-AUTO, WHOLE, REPETITION = "auto", "whole", "repetition"
+AUTO = "auto"
+WHOLE = "whole"
+REPETITION = "repetition"
 
 # takes the names of the needed columns; None for all
 Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]
@@ -113,24 +116,20 @@ class Profile:
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows as a neutral table: texts and whole numbers; what a row lacks is null."""
-    names = dict.fromkeys(
-        ("name", "start_ns", "end_ns", "kind", *(name for row in rows for name in row))
-    )
-    types = {name: pa.string() if name in _TEXTS else pa.int64() for name in names}
-    del types["name"]
-    columns = {
-        name: pa.array([row.get(name) for row in rows], dtype) for name, dtype in types.items()
-    }
-    return pa.table({"name": _encode([row.get("name") for row in rows]), **columns})
+    columns = {"name": _encode([row.get("name") for row in rows])}
+    for name in ("start_ns", "end_ns", "kind", *chain.from_iterable(rows)):
+        if name not in columns:
+            dtype = pa.string() if name in _TEXTS else pa.int64()
+            columns[name] = pa.array([row.get(name) for row in rows], dtype)
+    return pa.table(columns)
 
 
 def _encode(texts: Sequence[str | None]) -> pa.DictionaryArray:
     """Texts with each distinct one once: thousands of rows may share one of 64 kB."""
     numbers: dict[str, int] = {}
     codes = [None if text is None else numbers.setdefault(text, len(numbers)) for text in texts]
-    return pa.DictionaryArray.from_arrays(
-        pa.array(codes, pa.int32()), pa.array(list(numbers), pa.string())
-    )
+    indices = pa.array(codes, pa.int32())
+    return pa.DictionaryArray.from_arrays(indices, pa.array(list(numbers), pa.string()))
 
 
 def profile_of_tables(
@@ -156,11 +155,13 @@ def describe_steps(
     writer: RecordingWriter, rows: list[dict[str, Any]], steps_from: str | None
 ) -> None:
     """Write the steps, and how they were found (`steps_from`)."""
-    writer.count_lost("steps_without_length", sum(row["duration_ns"] < 1 for row in rows))
+    short = sum(row["duration_ns"] < 1 for row in rows)
+    writer.count_lost("steps_without_length", short)
     rows = [{**row, "duration_ns": max(row["duration_ns"], 1)} for row in rows]
     if rows:
         writer.write("steps", pa.Table.from_pylist(rows, TABLES["steps"].arrow))
-    batches = sorted({row["batch"] for row in rows if row["batch"] is not None})
+    batches = {row["batch"] for row in rows if row["batch"] is not None}
     if batches:
-        writer.count_lost("steps_without_batch", sum(row["batch"] is None for row in rows))
-    writer.update(batches=batches or None, steps_from=steps_from)
+        unknown = sum(row["batch"] is None for row in rows)
+        writer.count_lost("steps_without_batch", unknown)
+    writer.update(batches=sorted(batches) or None, steps_from=steps_from)

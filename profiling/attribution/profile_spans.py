@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .columns import Timed, code_column, dictionary, factorize, int_column
+from .columns import Timed, code_column, count_true, dictionary, factorize, int_column
 from .nesting import NONE, Ints
 from .operation import Operation
 from .outermost_operators import read_scalar
-from .placement import HostSpans
+from .placement import HostSpans, name_at
 from .profile import Options
 from .range_names import LONGEST_NAME, MODULE_CALL, OWN_DOMAIN, RangeNames, fold_counters, scrub
 
@@ -30,7 +30,8 @@ def layer_classes(ranges: pa.Table, names: RangeNames) -> dict[str, str]:
     marked = ranges.select(keys).filter(pc.is_valid(ranges["category"]))
     spans = {}
     for row in marked.group_by(keys).aggregate([]).to_pylist():
-        domain, role = row.get("domain"), row.get("role")
+        domain = row.get("domain")
+        role = row.get("role")
         layer = names.read(row["name"], domain, role).layer
         if layer is not None and (domain == OWN_DOMAIN or role == MODULE_CALL):
             spans[layer] = row["category"]
@@ -45,30 +46,29 @@ def read_spans(
     """
     times = Timed(table)
     unclosed = table["end_ns"].is_null().to_numpy().astype(bool)
-    lost["ranges_unclosed"] += int(np.count_nonzero(unclosed))
-    lost["negative_durations"] += int(np.count_nonzero(times.backwards))
+    lost["ranges_unclosed"] += count_true(unclosed)
+    lost["negative_durations"] += count_true(times.backwards)
     if not times.complete.all():
         table = table.filter(pa.array(times.complete))
     # The meaning of a name depends on its domain and role, too.
-    (name, texts), *kinds = (_encode_column(table, column) for column in ("name", "domain", "role"))
-    key = name
-    for code, listed in kinds:
-        key = key * (len(listed) + 1) + code + 1
-    code, distinct = factorize(key)
-    read = options.names.read
-    full, meanings = [], []
+    name, texts = _encode_column(table, "name")
+    domain, domains = _encode_column(table, "domain")
+    role, roles = _encode_column(table, "role")
+    of_domain = name * (len(domains) + 1) + domain + 1
+    code, distinct = factorize(of_domain * (len(roles) + 1) + role + 1)
+    full = []
+    meanings = []
     for number in distinct.tolist():
-        domain_and_role = []
-        for _, listed in reversed(kinds):
-            number, index = divmod(number, len(listed) + 1)
-            domain_and_role.append(listed[index - 1] if index else None)
-        meanings.append(read(texts[number], *reversed(domain_and_role)))
+        number, role_code = divmod(number, len(roles) + 1)
+        number, domain_code = divmod(number, len(domains) + 1)
+        domain_name = domains[domain_code - 1] if domain_code else None
+        role_name = roles[role_code - 1] if role_code else None
         full.append(texts[number])
+        meanings.append(options.names.read(texts[number], domain_name, role_name))
     meanings = fold_counters(meanings, np.bincount(code, minlength=len(meanings)))
     names = [scrub(text, LONGEST_NAME) for text in full]
-    codes = pa.DictionaryArray.from_arrays(
-        pa.array(code.astype(np.int32)), pa.array(names, pa.string())
-    )
+    indices = pa.array(code.astype(np.int32))
+    codes = pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
     table = table.set_column(table.column_names.index("name"), "name", codes)
     call, operations = _operations(table, code, full)
     has_operators = "role" in table.column_names
@@ -102,25 +102,22 @@ def _operations(
     """
     if "shapes" not in table.column_names:
         return None, []
-    columns = [
-        _encode_column(table, column) for column in ("shapes", "dtypes", "concrete", "strides")
-    ]
+    fields = ("shapes", "dtypes", "concrete", "strides")
+    columns = [_encode_column(table, field) for field in fields]
     call = np.full(len(name), NONE, np.int64)
     rows = np.flatnonzero(columns[0][0] != NONE)
     key = name[rows]
     for code, texts in columns:
-        key = factorize(key * (len(texts) + 1) + code[rows] + 1)[0]
+        key, _ = factorize(key * (len(texts) + 1) + code[rows] + 1)
     _, first = np.unique(key, return_index=True)
     call[rows] = key
-    spans = []
+    operations = []
     for row in rows[first].tolist():
-        shapes, dtypes, concrete, strides = (
-            _parse_list(texts[code[row]] if code[row] != NONE else None) for code, texts in columns
-        )
-        spans.append(
-            Operation(names[name[row]], shapes, dtypes, list(map(read_scalar, concrete)), strides)
-        )
-    return call, spans
+        arguments = [_parse_list(name_at(texts, code[row])) for code, texts in columns]
+        shapes, dtypes, concrete, strides = arguments
+        values = list(map(read_scalar, concrete))
+        operations.append(Operation(names[name[row]], shapes, dtypes, values, strides))
+    return call, operations
 
 
 def _parse_list(text: str | None) -> list[Any]:

@@ -149,20 +149,21 @@ class RangeNames:
 
     def __init__(self, pattern: str | None = None, *, stored: bool = False) -> None:
         self._search: Callable[[str], Mapping[str, str | None] | None] | None = None
-        if pattern is not None:
-            linear = LinearPattern(pattern) if stored else None
-            try:
-                compiled = re.compile(pattern)
-            except (re.error, RecursionError, OverflowError) as error:
-                raise CurvescopeError(
-                    f"--range-pattern {pattern}: this is no regular expression ({error})."
-                ) from error
-            self._search = linear.search if linear else partial(_groups_of, compiled)
-            if not set(compiled.groupindex) & set(GROUPS):
-                raise CurvescopeError(
-                    f"--range-pattern {pattern}: name groups in it, e.g. '(?P<layer>conv\\d+)'; "
-                    f"groups are {', '.join(GROUPS)}."
-                )
+        if pattern is None:
+            return
+        linear = LinearPattern(pattern) if stored else None
+        try:
+            compiled = re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise CurvescopeError(
+                f"--range-pattern {pattern}: this is no regular expression ({error})."
+            ) from error
+        self._search = linear.search if linear else partial(_groups_of, compiled)
+        if set(compiled.groupindex).isdisjoint(GROUPS):
+            raise CurvescopeError(
+                f"--range-pattern {pattern}: name groups in it, e.g. '(?P<layer>conv\\d+)'; "
+                f"groups are {', '.join(GROUPS)}."
+            )
 
     def read(self, name: str, domain: str | None = None, role: str | None = None) -> RangeName:
         """Parse the name of a range or operator, by its NVTX domain and role (None: the program
@@ -174,11 +175,10 @@ class RangeNames:
         is_module = role == MODULE_CALL or (
             role == ANNOTATION and name.startswith(("curvescope.", OPTIMIZER))
         )
-        parsed = (
-            _by_convention(name, domain)
-            if self._search is None or is_module
-            else self._by_pattern(name)
-        )
+        if self._search is None or is_module:
+            parsed = _by_convention(name, domain)
+        else:
+            parsed = self._by_pattern(name)
         layer = parsed.layer
         if layer is None or (role == ANNOTATION and not name.startswith(LAYER_RANGE)):
             return parsed._replace(role=role, layer=None)
@@ -288,16 +288,15 @@ def _read_emitted(name: str) -> RangeName:
     if match is None:
         return _operator(name)
     operator = _operator(match["op"])
-    shapes = re.findall(r"\[(\d{1,9}(?:, \d+)*)\]", match["sizes"] or "")
-    accumulates = "AccumulateGrad" in match["op"]
-    of_operand = batch_of(
-        match["op"], [[int(extent) for extent in shape.split(", ")] for shape in shapes]
-    )
-    return operator._replace(
-        sequence=int(match["seq"]) if match["seq"] is not None and not accumulates else None,
-        batch=of_operand[0] if of_operand else None,
-        batch_source=of_operand[1] if of_operand else BatchSource.NAME,
-    )
+    sequence = match["seq"]
+    if sequence is not None and "AccumulateGrad" not in match["op"]:
+        operator = operator._replace(sequence=int(sequence))
+    else:
+        operator = operator._replace(sequence=None)
+    texts = re.findall(r"\[(\d{1,9}(?:, \d+)*)\]", match["sizes"] or "")
+    shapes = [list(map(int, text.split(", "))) for text in texts]
+    batch, source = batch_of(match["op"], shapes) or (None, BatchSource.NAME)
+    return operator._replace(batch=batch, batch_source=source)
 
 
 def _operator(name: str) -> RangeName:
@@ -359,8 +358,6 @@ def _before_number(name: str) -> str | None:
 
 
 def _number(digits: str | None) -> int | None:
-    return (
-        int(digits)
-        if digits is not None and digits.isdecimal() and 0 < int(digits) < 1 << 31
-        else None
-    )
+    if digits is not None and digits.isdecimal() and 0 < int(digits) < 1 << 31:
+        return int(digits)
+    return None

@@ -19,7 +19,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
+PREFILL = "prefill"
+DECODE = "decode"
+MIXED = "mixed"
 
 _SUMS = r"sq(?P<{0}sq>\d+)sk(?P<{0}sk>\d+)sqsq\d+sqsk\d+"
 _VLLM = re.compile(
@@ -57,18 +59,18 @@ def parse_served_step(name: str) -> ServedStep | None:
 def _parse(name: str) -> ServedStep | None:
     if match := _VLLM.match(name):
         fact = _integers(match)
-        tokens = _sum(
-            *(fact[f"{of}_sq"] if fact[f"{of}t"] is None else fact[f"{of}t"] for of in "cg")
-        )
-        return _of_requests("vLLM", fact["c"], fact["g"], tokens, _sum(fact["c_sk"], fact["g_sk"]))
+        prompt_tokens = fact["c_sq"] if fact["ct"] is None else fact["ct"]
+        decoded_tokens = fact["g_sq"] if fact["gt"] is None else fact["gt"]
+        tokens = _sum(prompt_tokens, decoded_tokens)
+        context = _sum(fact["c_sk"], fact["g_sk"])
+        return _of_requests("vLLM", fact["c"], fact["g"], tokens, context)
     if match := _TENSORRT.match(name):
         fact = _integers(match)
         tokens = None if fact["ct"] is None else _sum(fact["ct"], fact["g"])
         return _of_requests("TensorRT-LLM", fact["c"], fact["g"], tokens, None)
     if match := _SGLANG.match(name):
-        return _sglang(
-            match["mode"], {key: int(value) for key, value, _ in _FACT.findall(match["facts"])}
-        )
+        facts = {key: int(value) for key, value, _ in _FACT.findall(match["facts"])}
+        return _sglang(match["mode"], facts)
     if match := _ATOM.fullmatch(name):
         return _atom(match["mode"], match["facts"])
     if match := _DIFFUSION.match(name):
@@ -81,28 +83,34 @@ def _sglang(mode: str, fact: dict[str, int]) -> ServedStep:
     tokens = _sum(fact.get("c_sq"), fact.get("g_sq"))
     if tokens is None:
         tokens = fact.get("toks", batch if mode == "DECODE" else None)
+    context = _sum(fact.get("c_sk"), fact.get("g_sk"))
     named = {"EXTEND": PREFILL, "DECODE": DECODE, "MIXED": MIXED}[mode]
-    return ServedStep("SGLang", named, batch, tokens, _sum(fact.get("c_sk"), fact.get("g_sk")))
+    return ServedStep("SGLang", named, batch, tokens, context)
 
 
 def _atom(mode: str, facts: str) -> ServedStep:
-    names = {
-        key: (int(value), int(graph) if graph else None)
-        for key, value, graph in _FACT.findall(facts)
-    }
-    batch, graph_batch = names.get("bs", (0, None))
-    prompts, decodes = (names.get(key, (0, None))[0] for key in "pd")
-    named = MIXED if prompts and decodes else mode
-    return ServedStep(
-        "ATOM", named, batch, names.get("tok", (None,))[0], names.get("sk", (None,))[0], graph_batch
-    )
+    numbers = {}
+    graphs = {}
+    for key, value, graph in _FACT.findall(facts):
+        numbers[key] = int(value)
+        graphs[key] = int(graph) if graph else None
+    named = MIXED if numbers.get("p") and numbers.get("d") else mode
+    tokens = numbers.get("tok")
+    context = numbers.get("sk")
+    return ServedStep("ATOM", named, numbers.get("bs", 0), tokens, context, graphs.get("bs"))
 
 
 def _of_requests(
     server: str, prompts: int | None, decodes: int | None, tokens: int | None, context: int | None
 ) -> ServedStep:
-    prompts, decodes = prompts or 0, decodes or 0
-    mode = MIXED if prompts and decodes else PREFILL if prompts else DECODE
+    prompts = prompts or 0
+    decodes = decodes or 0
+    if prompts and decodes:
+        mode = MIXED
+    elif prompts:
+        mode = PREFILL
+    else:
+        mode = DECODE
     return ServedStep(server, mode, prompts + decodes, tokens, context)
 
 

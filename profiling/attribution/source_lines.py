@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 from ..recording.operand_numbers import Numbers
 from ..recording.schema import FORWARD
 from .nesting import NONE, Ints, last_at
-from .placement import HostSpans, Placement
+from .placement import HostSpans, Placement, name_at
 
 MOST_TEXT = 200  # characters
 
@@ -76,30 +76,38 @@ def line_rows(
     order, and `thread`.
     """
     times: Counter[tuple[int, int, str | None, SourceLine]] = Counter()
-    numbers: dict[tuple[int, int, str | None, SourceLine], int] = defaultdict(int)
+    numbers: Counter[tuple[int, int, str | None, SourceLine]] = Counter()
     inside = calls_inside(spans, operators, watched)
     for span, duration_ns, calls in zip(operators.tolist(), durations_ns, inside, strict=True):
-        if (line := next((call.line for call in calls if call.line), None)) is not None:
+        line = next((call.line for call in calls if call.line), None)
+        if line is not None:
             op = spans.operations[int(spans.call[span])].name  # type: ignore[index]
             key = int(placement.layer[span]), int(placement.phase[span]), op, line
-            times[key] += max(duration_ns - sum(call.looked_ns for call in calls), 0)
+            looked_ns = sum(call.looked_ns for call in calls)
+            times[key] += max(duration_ns - looked_ns, 0)
             numbers[key] += 1
     moments = np.array([moment for moment, *_ in watched.samples], np.int64)
     around = placement.nest.innermost(np.full(len(moments), thread), moments)
     for span, (_, line, passed_ns) in zip(around.tolist(), watched.samples, strict=True):
         if span != NONE and outer[span] == NONE:  # else the operator's own line is known
-            times[int(placement.layer[span]), int(placement.phase[span]), None, line] += passed_ns
-    return [
-        {
-            "layer": None if layer == NONE else placement.layers[layer],
-            # Time without operators that no range gives a phase is forward, as for marks.
-            "phase": placement.phases[phase] if phase != NONE else None if op else FORWARD,
-            "op": op,
-            "file": line.file,
-            "line": line.number,
-            "text": line.text,
-            "calls": numbers.get((layer, phase, op, line)),
-            "duration_ns": duration_ns,
-        }
-        for (layer, phase, op, line), duration_ns in times.most_common()
-    ]
+            layer = int(placement.layer[span])
+            phase = int(placement.phase[span])
+            times[layer, phase, None, line] += passed_ns
+    rows = []
+    for key, duration_ns in times.most_common():
+        layer, phase, op, line = key
+        # Time without operators that no range gives a phase is forward, as for marks.
+        usual = None if op else FORWARD
+        rows.append(
+            {
+                "layer": name_at(placement.layers, layer),
+                "phase": name_at(placement.phases, phase) or usual,
+                "op": op,
+                "file": line.file,
+                "line": line.number,
+                "text": line.text,
+                "calls": numbers.get(key),
+                "duration_ns": duration_ns,
+            }
+        )
+    return rows

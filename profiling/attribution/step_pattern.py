@@ -92,7 +92,8 @@ def _find_slow(times_ms: Floats, visits: Ints) -> Bools:
             return none
     if _is_a_while(slow):
         return none
-    pace_ms, mean_ms = float(faster_half(times_ms)), float(times_ms.mean())
+    pace_ms = float(faster_half(times_ms))
+    mean_ms = float(times_ms.mean())
     beyond_ms = float((times_ms - pace_ms)[slow].sum()) / len(times_ms)
     if mean_ms - pace_ms >= _SPREAD * mean_ms and beyond_ms < (mean_ms - pace_ms) / 2:
         return np.asarray(np.log(times_ms / pace_ms) > _FAR, bool)
@@ -101,8 +102,11 @@ def _find_slow(times_ms: Floats, visits: Ints) -> Bools:
 
 def _is_a_while(slow: Bools) -> bool:
     """Whether the slow steps follow each other in one or two long stretches: a slower machine."""
-    starts = int(slow[0]) + np.count_nonzero(~slow[:-1] & slow[1:])
-    return bool(0 < starts < _LEAST_STRETCHES and slow.sum() >= _LONG_STRETCH * starts)
+    begins = ~slow[:-1] & slow[1:]
+    starts = int(slow[0]) + np.count_nonzero(begins)
+    if not 0 < starts < _LEAST_STRETCHES:
+        return False
+    return bool(slow.sum() >= _LONG_STRETCH * starts)
 
 
 def _threshold(logs: Floats) -> float:
@@ -111,17 +115,22 @@ def _threshold(logs: Floats) -> float:
     gaps = np.diff(ordered)
     gaps[: max(len(ordered) // _LEAST_USUAL - 1, 0)] = 0.0
     at = int(np.argmax(gaps))
-    low, high = np.percentile(ordered[: at + 1], [25, 75])
     threshold = np.inf
-    if gaps[at] >= max(_GAP, _GAP_DEVIATIONS * (high - low) / _QUARTILES):
+    if gaps[at] >= max(_GAP, _GAP_DEVIATIONS * _quartile_range(ordered[: at + 1]) / _QUARTILES):
         threshold = float(ordered[at] + ordered[at + 1]) / 2
-    low, middle, high = np.percentile(ordered, [25, 50, 75])
-    far = float(middle + max(_FAR, _FAR_DEVIATIONS * (high - low) / _QUARTILES))
+    middle = np.percentile(ordered, 50)
+    far = float(middle + max(_FAR, _FAR_DEVIATIONS * _quartile_range(ordered) / _QUARTILES))
     more = np.exp(ordered) - np.exp(middle)
-    between_ms = float(more[(ordered > far) & (ordered <= threshold)].sum())
-    if between_ms < _LEAST_BETWEEN * float(more[ordered > far].sum()):
+    beyond = ordered > far
+    between_ms = float(more[beyond & (ordered <= threshold)].sum())
+    if between_ms < _LEAST_BETWEEN * float(more[beyond].sum()):
         return threshold  # what lies between the two is noise
     return min(threshold, far)
+
+
+def _quartile_range(values: Floats) -> float:
+    low, high = np.percentile(values, [25, 75])
+    return float(high - low)
 
 
 def _find_period(times_ms: Floats, visits: Ints, slow: Bools) -> int | None:

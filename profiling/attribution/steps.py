@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .columns import count_true
 from .nesting import NONE, Codes, Ints, last_at
 from .placement import HostSpans
 from .served_steps import ServedStep
@@ -35,6 +36,7 @@ WHOLE = "the whole profile as one step"  # as the user says
 NOTHING = "nothing: no kernel has a time"
 
 _NEVER = np.iinfo(np.int64).max
+_EARLIEST = np.iinfo(np.int64).min
 _NO_BORDER = -(1 << 62)  # instead of the idle time before a kernel with which no step can begin
 _LEAST_PERIODS = 3
 # of the sequence that the periods must cover: a smaller share is a loop within a step
@@ -96,27 +98,26 @@ def find_marks(
     if pattern is None:
         rows = np.flatnonzero(ranges.where(lambda meaning: meaning.step))
     else:
-        rows = np.flatnonzero(
-            ranges.of_names([pattern.search(name) is not None for name in names]) == 1
-        )
-    families: dict[tuple[int, int, str, int], list[int]] = {}
-    family_of = {
-        int(n): _family(names[n], ranges.meanings[n].served) for n in np.unique(ranges.name[rows])
-    }
+        matches = [pattern.search(name) is not None for name in names]
+        rows = np.flatnonzero(ranges.of_names(matches) == 1)
+    family_of = {}
+    for name in np.unique(ranges.name[rows]).tolist():
+        family_of[name] = _family(names[name], ranges.meanings[name].served)
+    families: dict[int, dict[tuple[int, str, int], list[int]]] = {}
     for row in rows.tolist():
-        key = int(ranges.process[row]), *family_of[int(ranges.name[row])], int(ranges.thread[row])
-        families.setdefault(key, []).append(row)
+        of_process = families.setdefault(int(ranges.process[row]), {})
+        key = *family_of[int(ranges.name[row])], int(ranges.thread[row])
+        of_process.setdefault(key, []).append(row)
+
+    def worth(item: tuple[tuple[int, str, int], list[int]]) -> tuple[int, bool, int, int]:
+        (rank, *_), rows = item
+        time_ns = int((ranges.end_ns[rows] - ranges.start_ns[rows]).sum())
+        return rank, len(rows) > 1, time_ns, len(rows)
+
     windows = []
-    for process in sorted({process for process, *_ in families}):
-        alike = {key[1:]: np.array(rows) for key, rows in families.items() if key[0] == process}
-        covered = {
-            key: int((ranges.end_ns[rows] - ranges.start_ns[rows]).sum())
-            for key, rows in alike.items()
-        }
-        best = max(
-            alike, key=lambda key: (key[0], len(alike[key]) > 1, covered[key], len(alike[key]))
-        )
-        windows.append(_marks(process, ranges, alike[best]))
+    for process, alike in sorted(families.items()):
+        _, best = max(alike.items(), key=worth)
+        windows.append(_marks(process, ranges, np.array(best)))
     return windows
 
 
@@ -126,7 +127,12 @@ def _family(name: str, served: ServedStep | None) -> tuple[int, str]:
     """
     if served is not None:
         return 2, served.server
-    rank = 3 if name.startswith(_OWN_MARK) else 1 if name.startswith(_PROFILER_MARK) else 0
+    if name.startswith(_OWN_MARK):
+        rank = 3
+    elif name.startswith(_PROFILER_MARK):
+        rank = 1
+    else:
+        rank = 0
     return rank, re.sub(r"\d+", "", name[:64])
 
 
@@ -148,31 +154,31 @@ def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[StepMarks]:
         if len(nodes):
             before = np.searchsorted(nodes, ranges.start_ns[rows])
             # of several calls after one backward pass the last
-            rows = rows[np.append(np.diff(before) > 0, True)]
+            is_last = np.append(np.diff(before) > 0, True)
+            rows = rows[is_last]
         ends = ranges.end_ns[rows]
         starts = np.append(ranges.start_ns[mine].min(), ends[:-1])
         inside = ends > starts
-        count = int(np.count_nonzero(inside))
-        unknown = np.full(count, NONE, np.int64)
-        windows.append(
-            StepMarks(process, starts[inside], ends[inside], unknown, np.zeros(count, np.int64))
-        )
+        unknown = np.full(count_true(inside), NONE, np.int64)
+        batch = np.zeros_like(unknown)
+        windows.append(StepMarks(process, starts[inside], ends[inside], unknown, batch))
     return windows
 
 
 def _marks(process: int, ranges: HostSpans, rows: Ints) -> StepMarks:
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
-    start, end = ranges.start_ns[rows], ranges.end_ns[rows].copy()
+    start = ranges.start_ns[rows]
+    end = ranges.end_ns[rows].copy()
     if (start == end).all():  # instants: each step ends at the next one
-        end = np.append(start[1:], np.iinfo(np.int64).max)
-    reached = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end[:-1]))
-    apart = (start >= reached) | (end > reached)  # a mark inside another one is not a step
-    crossing = int(np.count_nonzero(apart & (start < reached)))
+        end = np.append(start[1:], _NEVER)
+    reached = np.maximum.accumulate(np.append(_EARLIEST, end[:-1]))
+    overlaps = start < reached
+    apart = ~overlaps | (end > reached)  # a mark inside another one is not a step
+    crossing = count_true(apart & overlaps)
     start = np.maximum(start, reached)
+    rows = rows[apart]
     batch = ranges.of_names([meaning.batch or 0 for meaning in ranges.meanings])[rows]
-    return StepMarks(
-        process, start[apart], end[apart], ranges.name[rows][apart], batch[apart], crossing
-    )
+    return StepMarks(process, start[apart], end[apart], ranges.name[rows], batch, crossing)
 
 
 class MarkedSteps:
@@ -181,17 +187,17 @@ class MarkedSteps:
     def __init__(self, marks: Sequence[StepMarks]) -> None:
         self._marks = marks
         self._first = [0, *accumulate(len(mark.start_ns) for mark in marks)]
-        ends = [mark.end_ns for mark in marks]
-        for index, current in enumerate(marks):
-            if (
-                len(current.end_ns) and current.end_ns[-1] == np.iinfo(np.int64).max
-            ):  # ends with its last work
-                ends[index] = np.append(current.end_ns[:-1], current.start_ns[-1])
-        self._ends_ns: Ints = np.concatenate([*ends, np.zeros(0, np.int64)])
+        ends = [np.zeros(0, np.int64)]
+        for mark in marks:
+            end_ns = mark.end_ns
+            if len(end_ns) and end_ns[-1] == _NEVER:  # ends with its last work
+                end_ns = np.append(end_ns[:-1], mark.start_ns[-1])
+            ends.append(end_ns)
+        self._ends_ns: Ints = np.concatenate(ends)
         # When the first work of each step began, and when work of no step that was launched before
         # it had ended.
         self._first_work_ns: Ints = np.full_like(self._ends_ns, _NEVER)
-        self._held_ns: Ints = np.full_like(self._ends_ns, np.iinfo(np.int64).min)
+        self._held_ns: Ints = np.full_like(self._ends_ns, _EARLIEST)
 
     def __bool__(self) -> bool:
         return bool(self._marks)
@@ -231,12 +237,12 @@ class MarkedSteps:
             return
         # Consecutive rows mostly belong to one step: one number per stretch of them.
         edges = np.append(0, np.flatnonzero(np.diff(step)) + 1)
-        inside = step[edges] != NONE
-        np.maximum.at(
-            self._ends_ns, step[edges][inside], np.maximum.reduceat(work_end_ns, edges)[inside]
-        )
-        first = np.minimum.reduceat(work_start_ns, edges)[inside]
-        np.minimum.at(self._first_work_ns, step[edges][inside], first)
+        of_stretch = step[edges]
+        inside = of_stretch != NONE
+        last = np.maximum.reduceat(work_end_ns, edges)
+        first = np.minimum.reduceat(work_start_ns, edges)
+        np.maximum.at(self._ends_ns, of_stretch[inside], last[inside])
+        np.minimum.at(self._first_work_ns, of_stretch[inside], first[inside])
 
     def hold(self, process: Ints | Codes, moment_ns: Ints, work_end_ns: Ints) -> None:
         """Let the steps begin after work of no step that was launched before them, at these moments
@@ -254,7 +260,7 @@ class MarkedSteps:
         """Each step's window."""
         windows = []
         for marks, first in zip(self._marks, self._first, strict=False):
-            before = np.iinfo(np.int64).min
+            before = _EARLIEST
             mine = slice(first, first + len(marks.start_ns))
             ends = self._ends_ns[mine]
             # A step does not begin after its own first work, and not after its end without any.
@@ -284,23 +290,27 @@ def find_repeated_windows(
     if repeated is None:
         return []
     first, covered, period = repeated
-    starts, ends = start_ns[rows], end_ns[rows]
+    starts = start_ns[rows]
+    ends = end_ns[rows]
     free_since = np.maximum.accumulate(np.append(starts[0], ends[:-1]))
     gap = starts - free_since
     if unit is not None:
         of_row = unit[rows]
-        gap[1:][(of_row[1:] == of_row[:-1]) & (of_row[1:] != NONE)] = _NO_BORDER
+        goes_on = (of_row[1:] == of_row[:-1]) & (of_row[1:] != NONE)
+        gap[1:][goes_on] = _NO_BORDER
     periods = covered // period
     in_periods = gap[first : first + periods * period].reshape(periods, period)
-    idle = np.where((in_periods == _NO_BORDER).any(axis=0), -1.0, np.median(in_periods, axis=0))
+    is_whole = (in_periods == _NO_BORDER).any(axis=0)
+    idle = np.where(is_whole, -1.0, np.median(in_periods, axis=0))
     offset = int(np.argmax(idle))
     if idle[offset] < 0:
         return []
-    begins = np.arange(first + offset, first + covered, period)
-    begins = begins[begins + period <= first + covered]
+    end = first + covered
+    begins = np.arange(first + offset, end, period)
+    begins = begins[begins + period <= end]
     windows = [(int(starts[a]), int(starts[b])) for a, b in pairwise(begins)]
-    last = slice(int(begins[-1]), int(begins[-1]) + period)
-    windows.append((int(starts[begins[-1]]), int(ends[last].max())))
+    last = int(begins[-1])
+    windows.append((int(starts[last]), int(ends[last : last + period].max())))
     return windows
 
 
@@ -323,14 +333,14 @@ def are_steps(windows: Windows, start_ns: Ints, end_ns: Ints) -> bool:
     if share >= _LEAST_TIME_SHARE or share < _LEAST_TIME_SHARE_APART:
         return share >= _LEAST_TIME_SHARE
     order = np.argsort(start_ns, kind="stable")
-    start_ns, reached = start_ns[order], np.maximum.accumulate(end_ns[order])[:-1]
+    start_ns = start_ns[order]
+    reached = np.maximum.accumulate(end_ns[order])[:-1]
     idle = np.maximum(start_ns[1:] - reached, 0)
-    longest = (np.sort(own)[-2:] for own in np.split(idle, np.searchsorted(reached, low))[1:-1])
-    apart = [
-        len(own) > 0
-        and own[-1] >= max(_APART * own[:-1].max(initial=0), _LEAST_APART * np.median(high - low))
-        for own in longest
-    ]
+    least_ns = _LEAST_APART * np.median(high - low)
+    apart = []
+    for own in np.split(idle, np.searchsorted(reached, low))[1:-1]:
+        next_longest, longest = [0, 0, *np.sort(own)[-2:]][-2:]
+        apart.append(len(own) > 0 and longest >= max(_APART * next_longest, least_ns))
     return bool(np.mean(apart) >= _MOST_APART)
 
 
@@ -354,19 +364,12 @@ def find_period(sequence: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
     Returns its first element, its length, and the period; None if no period occurs three times in
     sequence or the stretch is shorter than a quarter of the sequence.
     """
-    names, count = np.unique(sequence, return_counts=True)
-    repeated = np.flatnonzero(count >= _LEAST_PERIODS)
-    candidates: set[int] = set()
-    for at in repeated[np.argsort(count[repeated], kind="stable")][:_CANDIDATE_NAMES]:
-        positions = np.flatnonzero(sequence == names[at])
-        for hops in range(1, min(_CANDIDATE_HOPS, len(positions) - 1) + 1):
-            distances, times = np.unique(positions[hops:] - positions[:-hops], return_counts=True)
-            candidates.add(int(distances[np.argmax(times)]))
     best: tuple[int, int, int] | None = None
-    for period in sorted(candidates):
+    for period in sorted(_candidate_periods(sequence)):
         same = np.concatenate([[False], sequence[period:] == sequence[:-period], [False]])
         edges = np.flatnonzero(np.diff(same.astype(np.int8)))
-        runs = edges[1::2] - edges[::2]
+        begins = edges[::2]
+        runs = edges[1::2] - begins
         if not len(runs):
             continue
         longest = int(np.argmax(runs))
@@ -375,8 +378,22 @@ def find_period(sequence: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
         # Multiples of the period cover about as much as the period itself: the shortest candidate
         # wins.
         if enough and (best is None or covered > 1.02 * best[1]):
-            best = int(edges[::2][longest]), covered, period
+            best = int(begins[longest]), covered, period
     return best
+
+
+def _candidate_periods(sequence: npt.NDArray[np.int64]) -> set[int]:
+    """The most frequent distances between equal elements, of the rarest that are repeated."""
+    names, count = np.unique(sequence, return_counts=True)
+    repeated = np.flatnonzero(count >= _LEAST_PERIODS)
+    rarest_first = repeated[np.argsort(count[repeated], kind="stable")]
+    candidates: set[int] = set()
+    for at in rarest_first[:_CANDIDATE_NAMES]:
+        positions = np.flatnonzero(sequence == names[at])
+        for hops in range(1, min(_CANDIDATE_HOPS, len(positions) - 1) + 1):
+            distances, times = np.unique(positions[hops:] - positions[:-hops], return_counts=True)
+            candidates.add(int(distances[np.argmax(times)]))
+    return candidates
 
 
 def mode_of(phases: set[str]) -> str | None:

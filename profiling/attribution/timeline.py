@@ -14,12 +14,13 @@ import numpy as np
 from ...base.errors import CurvescopeError
 from ..recording.store import NO_STEP
 from . import steps
-from .columns import Growing
+from .columns import Growing, count_true, flags_of, pick
 from .device_work import Captures, DeviceWork, Launches, Placed
 from .launch_joins import Joiner
 from .nesting import NONE, Bools, Codes, Ints, Nest
 from .placement import BatchSpans, HostSpans, place
 from .profile import AUTO, REPETITION, WHOLE, Options
+from .range_names import RangeName
 
 # A range of one of a network's layers, e.g. `layer_3_forward` or `encoder.block.0`.
 _NUMBERED_LAYER = re.compile(r"(?i)(?<![a-z])(?:layer|block)s?[_. /-]?\d+")
@@ -59,7 +60,9 @@ class Timeline:
             backward_without_forward=self.placement.unjoined,
             steps_cut=sum(of_process.crossing for of_process in marks),
         )
-        self._options, self._meanings, self._stated_batch = options, spans.meanings, batch
+        self._options = options
+        self._meanings = spans.meanings
+        self._stated_batch = batch
         self._batches_of = BatchSpans.of(spans)
         self._nested = nested
         self._indivisible = None if self.marked else _indivisible(nested, self.placement.nest)
@@ -98,7 +101,8 @@ class Timeline:
         launches = self._launches
         if len(launches.start_ns):
             launch = self._joiner.find(process, correlation)
-            range_, step = launches.range_[launch], launches.step[launch]
+            range_ = launches.range_[launch]
+            step = launches.step[launch]
             ahead_ns = launches.start_ns[launch] - start_ns
             ahead_ns[~timed] = 0
             alone = launch == NONE
@@ -106,41 +110,41 @@ class Timeline:
             range_, step, launch = np.full((3, len(start_ns)), NONE, np.int32)
             ahead_ns = np.zeros(len(start_ns), np.int64)
             alone = np.ones(len(start_ns), np.bool_)
+        innermost = self.placement.nest.innermost
         if alone.any():
-            range_[alone], ahead_ns[alone] = NONE, 0
+            range_[alone] = NONE
+            ahead_ns[alone] = 0
             launched = timed & ~alone
             step[alone] = self.marked.step_without_launch(
                 process[alone], start_ns[alone], start_ns[launched], step[launched]
             )
             if thread is not None:
                 own = thread != NONE
-                range_[own] = self.placement.nest.innermost(thread[own], start_ns[own])
+                range_[own] = innermost(thread[own], start_ns[own])
                 alone &= ~own
         if captures is not None:
             captured = captures.time_ns != NONE
-            at_capture = self.placement.nest.innermost(
-                captures.thread[captured], captures.time_ns[captured]
-            )
+            at_capture = innermost(captures.thread[captured], captures.time_ns[captured])
             range_[captured] = np.where(at_capture == NONE, range_[captured], at_capture)
         step[~timed] = NONE
-        ahead = int(np.count_nonzero(ahead_ns > 0)), int(ahead_ns.max(initial=0))
         lost: Counter[str] = Counter()
         if len(launches.start_ns) or thread is not None:
             # CUDA's calls count from 1: a migration of managed memory, with 0, has none.
             called = alone & (correlation != 0)
-            lost["device_work_without_launch"] = int(np.count_nonzero(called))
+            lost["device_work_without_launch"] = count_true(called)
         if captures is not None:
-            lost["graph_work_without_capture"] = int(
-                np.count_nonzero(captures.of_graph & (captures.time_ns == NONE))
-            )
+            lost["graph_work_without_capture"] = count_true(captures.of_graph & ~captured)
+        outside = range_ == NONE
         if self._in_operators:
             op = self.placement.op
-            outside = range_ == NONE if not len(op) else (range_ == NONE) | (op[range_] == NONE)
-            lost["device_work_without_operator"] = int(np.count_nonzero(outside & ~alone))
+            if len(op):
+                outside |= op[range_] == NONE
+            lost["device_work_without_operator"] = count_true(outside & ~alone)
         elif self._in_ranges:
-            lost["device_work_without_range"] = int(np.count_nonzero((range_ == NONE) & ~alone))
+            lost["device_work_without_range"] = count_true(outside & ~alone)
         if self.marked:
-            lost["device_work_outside_steps"] = int(np.count_nonzero(timed & (step == NONE)))
+            lost["device_work_outside_steps"] = count_true(timed & (step == NONE))
+        ahead = count_true(ahead_ns > 0), int(ahead_ns.max(initial=0))
         return Placed(range_, step, launch, ahead, lost)
 
     def take(
@@ -193,26 +197,9 @@ class Timeline:
         kernels = timed & (work.kernel_name != NONE)
         if not kernels.any():
             return
-        computing = kernels & ~np.append(communicates, False)[work.kernel_name]
-        kernels = computing if computing.any() else kernels
-        windows: steps.Windows = []
-        complete = False  # whether the steps are all of the profile
-        if self._options.steps != WHOLE:
-            columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream, self._units(work))
-            if work.on_host[kernels].all():  # operators inside others may be missing in some steps
-                windows = steps.whole_periods(*self._outermost_operators())
-            complete = bool(windows)
-            windows = windows or steps.find_repeated_windows(
-                *(column[kernels] for column in columns)
-            )
-        if windows and self._options.steps == AUTO and not complete:
-            known = steps.are_steps(windows, work.start_ns[timed], work.end_ns[timed])
-            windows = windows if known and not self._are_layers(windows, work) else []
-        if not windows and self._options.steps == REPETITION:
-            raise CurvescopeError(
-                "--steps repetition: no sequence of kernels repeats three times; write "
-                "`--steps whole`, or `--steps marks:REGEX` if ranges mark the steps."
-            )
+        is_communication = np.append(communicates, False)[work.kernel_name]
+        computing = kernels & ~is_communication
+        windows = self._find_windows(work, computing if computing.any() else kernels)
         whole = steps.WHOLE if self._options.steps == WHOLE else NO_STEP
         self.steps_from = steps.REPETITION if windows else whole
         if not windows:
@@ -221,16 +208,41 @@ class Timeline:
         at = np.searchsorted(low, work.start_ns, side="right") - 1
         inside = timed & (at >= 0) & (work.start_ns <= high[-1])
         work.step = np.where(inside, at, NONE).astype(np.int32)
-        self._add_time((work.end_ns - work.start_ns)[timed], work.step[timed])
-        self.lost["device_work_outside_steps"] = int(np.count_nonzero(timed & ~inside))
-        self.lost["device_work_cut_by_steps"] = int(
-            np.count_nonzero(inside & (work.end_ns > high[work.step]))
-        )
+        duration_ns = work.end_ns - work.start_ns
+        self._add_time(duration_ns[timed], work.step[timed])
+        cut = inside & (work.end_ns > high[work.step])
+        self.lost["device_work_outside_steps"] = count_true(timed & ~inside)
+        self.lost["device_work_cut_by_steps"] = count_true(cut)
         self._describe([steps.Window(NONE, NONE, 0, *window) for window in windows])
+
+    def _find_windows(self, work: DeviceWork, kernels: Bools) -> steps.Windows:
+        """The windows of steps that repeat; none if all is one step."""
+        wanted = self._options.steps
+        if wanted == WHOLE:
+            return []
+        windows: steps.Windows = []
+        if work.on_host[kernels].all():  # operators inside others may be missing in some steps
+            windows = steps.whole_periods(*self._outermost_operators())
+        if windows:  # the steps are all of the profile
+            return windows
+        columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream, self._units(work))
+        windows = steps.find_repeated_windows(*(column[kernels] for column in columns))
+        if windows and wanted == AUTO:
+            start_ns = work.start_ns[work.timed]
+            end_ns = work.end_ns[work.timed]
+            if not steps.are_steps(windows, start_ns, end_ns) or self._are_layers(windows, work):
+                return []
+        if not windows and wanted == REPETITION:
+            raise CurvescopeError(
+                "--steps repetition: no sequence of kernels repeats three times; write "
+                "`--steps whole`, or `--steps marks:REGEX` if ranges mark the steps."
+            )
+        return windows
 
     def _outermost_operators(self) -> tuple[Ints, Ints, Ints, Ints]:
         """Names, starts, ends and threads of the operators of the host that lie in no other one."""
-        spans, own = self._nested, self._nested.is_operator
+        spans = self._nested
+        own = self._nested.is_operator
         rows = own & (self.placement.nest.parent == NONE)
         return spans.name[rows], spans.start_ns[rows], spans.end_ns[rows], spans.thread[rows]
 
@@ -238,11 +250,10 @@ class Timeline:
         """Number of what launched each row and lies in one step as a whole: a span of the host, or
         one API call.
         """
-        unit = np.where(
-            work.launch == NONE, NONE, work.launch + np.int64(len(self.placement.nest.parent))
-        )
+        spans = np.int64(len(self.placement.nest.parent))
+        unit = np.where(work.launch == NONE, NONE, work.launch + spans)
         if self._indivisible is not None and len(self._indivisible):
-            span = np.where(work.range_ == NONE, NONE, self._indivisible[work.range_])
+            span = pick(self._indivisible, work.range_)
             unit = np.where(span == NONE, unit, span)
         return unit
 
@@ -250,29 +261,21 @@ class Timeline:
         """Whether the windows are layers of one step: modules, or ranges that number layers, work
         in less than half of them, on average.
         """
-        modules = {
-            meaning.layer
-            for meaning in self._meanings
-            if meaning.whole_layer and meaning.layer is not None
-        }
-        is_module = np.array(
-            [
-                *(
-                    layer in modules or _NUMBERED_LAYER.search(layer) is not None
-                    for layer in self.placement.layers
-                ),
-                False,
-            ],
-            np.bool_,
-        )
+        modules = {meaning.layer for meaning in self._meanings if meaning.whole_layer}
+
+        def is_of_module(layer: str) -> bool:
+            return layer in modules or _NUMBERED_LAYER.search(layer) is not None
+
+        is_module = np.append(flags_of(self.placement.layers, is_of_module), False)
         if not is_module.any() or not len(self.placement.layer):
             return False
-        layer = np.where(work.range_ == NONE, NONE, self.placement.layer[work.range_])
+        layer = pick(self.placement.layer, work.range_)
         low = np.array([start_ns for start_ns, _ in windows])
         at = np.searchsorted(low, work.start_ns, side="right") - 1
         placed = is_module[layer] & (at >= 0) & work.timed
         pairs = np.unique(np.stack([layer[placed], at[placed]]), axis=1)
-        return bool(pairs.shape[1] < 0.5 * len(windows) * len(np.unique(pairs[0])))
+        layers = len(np.unique(pairs[0]))
+        return bool(pairs.shape[1] < 0.5 * len(windows) * layers)
 
     def _describe(self, windows: Sequence[steps.Window]) -> None:
         batches = self._batches(len(windows))
@@ -282,33 +285,34 @@ class Timeline:
             self.batch_from = "the names of the marks"
         elif self._stated_batch is not None:
             self.batch_from = "the metadata of the trace"
-        counts: Counter[tuple[str | None, int]] = Counter()
+        rounds: Counter[tuple[str | None, int]] = Counter()
         for step, (window, of_spans) in enumerate(zip(windows, batches, strict=True)):
-            served = self._meanings[window.name].served if window.name != NONE else None
-            # A server mixes batch sizes over time: each step of one is a round of its own.
-            alike = (served.mode, served.batch) if served else (None, 0)
-            round_ = counts[alike] if served else 0
-            counts[alike] += 1
-            self.step_rows.append(
-                {
-                    "step": step,
-                    "batch": self._options.batch
-                    or window.batch
-                    or self._stated_batch
-                    or of_spans
-                    or None,
-                    "round": round_,
-                    "index": 0 if served else step,
-                    "start_ns": window.start_ns,
-                    "duration_ns": window.end_ns - window.start_ns,
-                    "profiled": True,
-                    "process": None if window.process == NONE else window.process,
-                    "mode": served.mode if served else None,
-                    "tokens": served.tokens if served else None,
-                    "context_tokens": served.context_tokens if served else None,
-                    "graph_batch": served.graph_batch if served else None,
+            batch = self._options.batch or window.batch or self._stated_batch or of_spans
+            row: dict[str, Any] = {
+                "step": step,
+                "batch": batch or None,
+                "round": 0,
+                "index": step,
+                "start_ns": window.start_ns,
+                "duration_ns": window.end_ns - window.start_ns,
+                "profiled": True,
+                "process": None if window.process == NONE else window.process,
+                **dict.fromkeys(("mode", "tokens", "context_tokens", "graph_batch")),
+            }
+            served = None if window.name == NONE else self._meanings[window.name].served
+            if served:
+                # A server mixes batch sizes over time: each step of one is a round of its own.
+                alike = served.mode, served.batch
+                row |= {
+                    "round": rounds[alike],
+                    "index": 0,
+                    "mode": served.mode,
+                    "tokens": served.tokens,
+                    "context_tokens": served.context_tokens,
+                    "graph_batch": served.graph_batch,
                 }
-            )
+                rounds[alike] += 1
+            self.step_rows.append(row)
 
     def _batches(self, count: int) -> list[int]:
         """Batch size of each step, from its first span that tells one; 0 if unknown."""
@@ -358,7 +362,10 @@ def _indivisible(spans: HostSpans, nested: Nest) -> Ints:
     """The outermost span around each, or itself, within which no step begins: operators, modules,
     phases, ...
     """
-    whole = spans.where(
-        lambda meaning: not meaning.step and {meaning.op, meaning.role, meaning.phase} != {None}
-    )
+    whole = spans.where(_is_whole)
     return nested.outermost(np.where(whole, np.arange(len(whole)), NONE))
+
+
+def _is_whole(meaning: RangeName) -> bool:
+    has_meaning = {meaning.op, meaning.role, meaning.phase} != {None}
+    return has_meaning and not meaning.step

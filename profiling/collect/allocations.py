@@ -120,7 +120,9 @@ class Tensors:
             return
         try:
             storage = tensor.untyped_storage()
-            address, size, device = storage.data_ptr(), storage.nbytes(), storage.device
+            address = storage.data_ptr()
+            size = storage.nbytes()
+            device = storage.device
         except Exception:  # e.g. a sparse tensor, or one without memory
             return
         if address and device == self._device:
@@ -137,7 +139,8 @@ def allocations_of(results: Any, tensors: Tensors, used: set[int] | None) -> All
     """
     import torch
 
-    on_device, rows = torch.device(str(tensors._device)), []
+    on_device = torch.device(str(tensors._device))
+    rows = []
     events = list(results.experimental_event_tree())
     while events:
         event = events.pop()

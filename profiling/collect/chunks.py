@@ -22,8 +22,18 @@ from .chunk_tables import Integers, Piece, check_table
 
 MAGIC = 0x4B435643
 VERSION = 4
-STRINGS, EVENTS, LOST, TABLE, RAW, NUMBERS = 1, 2, 3, 4, 5, 6
-PUSH, POP, MARK, POP_UNMATCHED, START, END = 1, 2, 3, 4, 5, 6
+STRINGS = 1
+EVENTS = 2
+LOST = 3
+TABLE = 4
+RAW = 5
+NUMBERS = 6
+PUSH = 1
+POP = 2
+MARK = 3
+POP_UNMATCHED = 4
+START = 5
+END = 6
 
 
 def fields(text: str) -> list[tuple[str, str]]:
@@ -135,7 +145,8 @@ class ProcessChunks:
             more = next(iter(chunk.values())).rows
             if part and rows + more > most_rows:
                 yield TablePart(part)
-                part, rows = [], 0
+                part = []
+                rows = 0
             part.append(chunk)
             rows += more
         if part:
@@ -157,11 +168,9 @@ class ProcessChunks:
     def rows(self, name: str) -> Iterator[tuple[Any, ...]]:
         """The rows of a small table; columns in the order of writing."""
         table = self.table(name)
-        return (
-            zip(*(table[c].tolist() for c in table.chunks[0]), strict=True)
-            if table.rows
-            else iter(())
-        )
+        if table.rows:
+            return zip(*(table[c].tolist() for c in table.chunks[0]), strict=True)
+        return iter(())
 
 
 def read_chunks(path: Path) -> ProcessChunks:
@@ -199,7 +208,8 @@ def read_chunks(path: Path) -> ProcessChunks:
         except (ArithmeticError, LookupError, TypeError, ValueError):
             passed_over += HEADER.itemsize + len(payload)
         at = begin + len(payload)
-    chunks.whole_bytes, chunks.torn_bytes = at, size - at + passed_over
+    chunks.whole_bytes = at
+    chunks.torn_bytes = size - at + passed_over
     chunks.threads = {thread: np.concatenate(pieces) for thread, pieces in events.items()}
     _name_all(chunks)
     return chunks
@@ -211,7 +221,8 @@ def _read_chunk(
     chunks: ProcessChunks,
     events: dict[int, list[_Array]],
 ) -> None:
-    process, first = int(header["process"]), int(header["first"])
+    process = int(header["process"])
+    first = int(header["first"])
     if not 0 <= process < _MOST_IDS:
         raise ValueError(f"{process} is no id of a process")
     chunks.process = process
@@ -223,7 +234,8 @@ def _read_chunk(
         chunks.numbers[first : first + len(numbers)] = numbers
     elif header["kind"] == EVENTS:
         about = np.frombuffer(payload, EVENTS_HEADER, 1)[0]
-        ring, thread = int(about["ring"]), int(about["thread"])
+        ring = int(about["ring"])
+        thread = int(about["thread"])
         if not -_MOST_IDS <= thread < _MOST_IDS:
             raise ValueError(f"{thread} is no id of a thread")
         piece = np.frombuffer(payload, EVENT, offset=EVENTS_HEADER.itemsize)
@@ -271,7 +283,8 @@ def _raw_buffer(payload: memoryview) -> RawBuffer:
 def _read_table(payload: memoryview, chunks: ProcessChunks) -> None:
     """Add a chunk of a table; the names of the table and its columns precede it in the file."""
     header = np.frombuffer(payload, _TABLE_HEADER, 1)[0]
-    rows, count = int(header["rows"]), int(header["columns"])
+    rows = int(header["rows"])
+    count = int(header["columns"])
     chunk: dict[str, Piece] = {}
     at = _TABLE_HEADER.itemsize + count * _COLUMN_HEADER.itemsize
     for column in np.frombuffer(payload, _COLUMN_HEADER, count, _TABLE_HEADER.itemsize):
@@ -288,7 +301,8 @@ def _read_table(payload: memoryview, chunks: ProcessChunks) -> None:
 
 def texts_of(payload: memoryview) -> list[str]:
     """The texts of a chunk of strings, or of a log of names."""
-    texts, at = [], 0
+    texts = []
+    at = 0
     while at < len(payload):
         end = at + 4 + int.from_bytes(payload[at : at + 4], "little")
         texts.append(str(payload[at + 4 : end], "utf-8", "replace"))

@@ -42,7 +42,9 @@ _DEVICE_COLUMNS = (
     *("shared_memory_per_sm_bytes", "registers_per_sm", "warps_per_sm"),
 )
 _THROTTLE_UNSUPPORTED = 0x4000_0000
-_SPEED, _TEMPERATURE, _POWER = 1, 2, 3
+_SPEED = 1
+_TEMPERATURE = 2
+_POWER = 3
 _ALLOCATION = 1
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
@@ -75,7 +77,8 @@ class Clock:
         """Convert times to the host's clock; 0 stands for an unknown time and stays 0."""
         if not self.samples:
             return times_ns
-        first, base = self._cupti_ns[0], self._offset_ns[0]
+        first = self._cupti_ns[0]
+        base = self._offset_ns[0]
         # Only differences pass through floating point, which cannot represent nanoseconds since
         # 1970.
         moved = np.interp(times_ns - first, self._cupti_ns - first, self._offset_ns - base)
@@ -171,7 +174,8 @@ class ProcessColumns:
         """Rows of `memory` with a time and no duration: allocations and frees."""
         for part in self._process.parts("allocations", _PART_ROWS):
             is_allocation = part["operation"] == _ALLOCATION
-            time, stream = self._clock.to_host(part["time_ns"]), part["stream"]
+            time = self._clock.to_host(part["time_ns"])
+            stream = part["stream"]
             yield pa.table(
                 {
                     "kind": pa.array(["free", "allocate"]).take(
@@ -198,7 +202,8 @@ class ProcessColumns:
         p = self._process
         facts: dict[str, Any] = {"process": p.process}
         for key, value in p.rows("facts"):
-            name, text = p.names[key].replace(".", "_"), p.names[value]
+            name = p.names[key].replace(".", "_")
+            text = p.names[value]
             if name == "cupti_refused":
                 facts.setdefault(name, []).append(text)
             else:
@@ -208,7 +213,8 @@ class ProcessColumns:
             facts["clock_error_ns"] = self._clock.error_ns
         overheads = p.table("overheads")
         if overheads.rows:
-            kinds, durations = overheads["kind"], overheads["duration_ns"]
+            kinds = overheads["kind"]
+            durations = overheads["duration_ns"]
             facts["overhead_ns"] = {
                 _OVERHEADS.get(kind, str(kind)): int(durations[kinds == kind].sum())
                 for kind in np.unique(kinds).tolist()
@@ -222,7 +228,8 @@ class ProcessColumns:
             return []
         _, first = np.unique(table["device"], return_index=True)
         columns = {name: table[name][first].tolist() for name in table.chunks[0]}
-        major, minor = columns["compute_capability_major"], columns["compute_capability_minor"]
+        major = columns["compute_capability_major"]
+        minor = columns["compute_capability_minor"]
         return [
             {
                 "kind": "cuda",
@@ -252,7 +259,8 @@ class ProcessColumns:
         }
 
     def _calls(self, part: TablePart, chosen: Integers, waits: Waits) -> pa.Table:
-        correlation, thread = part["correlation_id"], part["thread"]
+        correlation = part["correlation_id"]
+        thread = part["thread"]
         columns: dict[str, Any] = {
             **self._times(part),
             "process": np.full(part.rows, self._process.process),
@@ -266,7 +274,9 @@ class ProcessColumns:
         return pa.table(columns).take(pa.array(chosen))
 
     def _environment(self, part: TablePart) -> pa.Table:
-        kind, first, second = part["kind"], part["first"], part["second"]
+        kind = part["kind"]
+        first = part["first"]
+        second = part["second"]
         reasons = part["throttle_reasons"]
         names = {
             bits: throttle_names(bits)

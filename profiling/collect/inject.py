@@ -57,7 +57,8 @@ def record_command(
     require_program(command[0])
     library = str(library_path())
     chunks = begin(path, {**_meta(), "argv": without_secrets(command)}, options)
-    folder, writer = chunks.folder, chunks.writer
+    folder = chunks.folder
+    writer = chunks.writer
     environment = {
         **os.environ,
         NVTX_VARIABLE: library,

@@ -45,7 +45,8 @@ _OPTIONS = "options"  # in it, JSON: how names of ranges are read
 _ENDS = "ends"  # in it, JSON: how the processes ended, which the command says that recorded them
 # Files that hold room on the disk, and their bytes, less on a small disk: for the last events of a
 # thread, and for what is known of the end.
-_EVENTS_ROOM, _END_ROOM = {"room_for_events": (1 << 20,)}, {"room_for_the_end": (1 << 16, 1 << 12)}
+_EVENTS_ROOM = {"room_for_events": (1 << 20,)}
+_END_ROOM = {"room_for_the_end": (1 << 16, 1 << 12)}
 _CUT = (
     "The recording command was killed, or had no room on the disk: what its processes recorded in "
     "their last moments (ranges of some 10 ms, buffers of GPU records) may be missing."
@@ -108,11 +109,10 @@ class Chunks:
             if not isinstance(error, Exception):
                 print(f"curvescope: {kept}.", file=sys.stderr)
                 raise
-            why = (
-                str(error)
-                if isinstance(error, CurvescopeError)
-                else f"{type(error).__name__}: {error}."
-            )
+            if isinstance(error, CurvescopeError):
+                why = str(error)
+            else:
+                why = f"{type(error).__name__}: {error}."
             when = " once there is room" if isinstance(error, StorageError) else " later"
             raise NotMergedError(" ".join([why, f"{kept}{when}.", *self._lost()])) from error
         self.discard()
@@ -167,7 +167,8 @@ def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -
     CurvescopeError: the recording's folder is taken or not writable.
     """
     options = options or Options()
-    writer, local = RecordingWriter(path, meta), None
+    writer = RecordingWriter(path, meta)
+    local = None
     home = path
     if isinstance(home, RemotePath):
         home = new_recording_path(home.name).resolve()
@@ -229,7 +230,8 @@ def recover(path: Path, range_pattern: str | None = None) -> Recording:
         )
     folder = path / CHUNKS
     check_unlinked(path, CHUNKS)
-    options, ends = _options_in(folder, range_pattern), _ends_in(folder)
+    options = _options_in(folder, range_pattern)
+    ends = _ends_in(folder)
     if running := processes_writing(folder):
         raise CurvescopeError(
             f"Process {', '.join(map(str, running))} still records into {folder}: wait until it "
@@ -287,7 +289,8 @@ def _merge_meanwhile(recording: Recording, is_cut: bool) -> Iterator[Recording]:
     path = Path(str(recording.path))
     folder = path / CHUNKS
     check_unlinked(path, CHUNKS)
-    options, ends = _options_in(folder), _ends_in(folder)
+    options = _options_in(folder)
+    ends = _ends_in(folder)
     with tempfile.TemporaryDirectory(prefix="curvescope-") as scratch:
         # In a folder of the same name, by which views call it.
         target = Path(scratch, "recording", path.resolve().name)

@@ -52,7 +52,9 @@ class Marks:
         """Run and time one step, which gets `range_`; a row of the table `marks` for each place,
         but its condition.
         """
-        self._borders, self._layer, self._phase = [], None, FORWARD
+        self._borders = []
+        self._layer = None
+        self._phase = FORWARD
         self._cross(self._clock_ns())
         step(self.range_)
         self._cross(self._clock_ns())
@@ -89,13 +91,15 @@ class Marks:
 
     def _wrap_forward(self, path: str, module: Any, undo: contextlib.ExitStack) -> None:
         """Give a module a forward that marks it: torch calls hooks in a tenfold time."""
-        forward, before = module.forward, module.__dict__.get("forward")
+        forward = module.forward
+        before = module.__dict__.get("forward")
 
         def run_marked(*arguments: Any, **named: Any) -> Any:
             before_ns = self._clock_ns()
             if get_ident() != self._thread:
                 return forward(*arguments, **named)
-            outer, place = self._layer, self._place
+            outer = self._layer
+            place = self._place
             self._own(arguments, outer)
             self._layer = path
             self._cross(before_ns)
@@ -150,17 +154,17 @@ class Marks:
         undo.enter_context(optimizer_hooks(begin, end))
 
     def _in_input(self) -> contextlib.AbstractContextManager[None]:
-        return (
-            self._inside(self._layer, INPUT)
-            if get_ident() == self._thread
-            else contextlib.nullcontext()
-        )
+        if get_ident() == self._thread:
+            return self._inside(self._layer, INPUT)
+        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _inside(self, layer: str | None, phase: str) -> Iterator[None]:
         before_ns = self._clock_ns()
-        outer, place = (self._layer, self._phase), self._place
-        self._layer, self._phase = layer, phase
+        outer = (self._layer, self._phase)
+        place = self._place
+        self._layer = layer
+        self._phase = phase
         self._cross(before_ns)
         try:
             yield
@@ -195,7 +199,9 @@ class Marks:
             node.register_prehook(self._make_hook(self._code(layer, BACKWARD)))
 
     def _make_hook(self, code: int) -> Callable[[Any], None]:
-        borders, clock_ns, thread = self._borders, self._clock_ns, self._thread
+        borders = self._borders
+        clock_ns = self._clock_ns
+        thread = self._thread
 
         def note_border(_: Any) -> None:
             before_ns = clock_ns()

@@ -110,7 +110,8 @@ def merge_chunks(
 
 def _read_all(folder: Path) -> tuple[list[ProcessChunks], int]:
     """The chunk files of a folder, and how many could not be read."""
-    processes, unreadable = [], 0
+    processes = []
+    unreadable = 0
     for path in sorted(folder.glob("*.chunks")):
         if not is_own_file(path):  # e.g. a pipe that a program put there
             unreadable += 1

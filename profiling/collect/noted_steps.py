@@ -34,7 +34,8 @@ class NotedSteps(NamedTuple):
 
 def read_noted_steps(folder: Path) -> tuple[list[NotedSteps], int]:
     """The steps of each process that noted some, and how many files could not be read."""
-    found, unreadable = [], 0
+    found = []
+    unreadable = 0
     for path in sorted(folder.glob("*.marks")):
         try:
             found.append(_read(path))
@@ -48,7 +49,8 @@ def _read(path: Path) -> NotedSteps:
     facts = msgspec.json.decode(about, type=_About)
     # a line without an end was cut off by a kill or a full disk
     moments = [int(line) for line in lines if line.endswith("\n")]
-    process, thread = facts.process, facts.thread
+    process = facts.process
+    thread = facts.thread
     where = {"process": process, "thread": thread, "thread_key": (process << 32) + thread}
     kind = {"kind": "start_end", "role": ANNOTATION, "source": "python"}
     rows = [

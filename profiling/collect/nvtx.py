@@ -33,9 +33,11 @@ def to_ranges(process: ProcessChunks, counts: RangeCounts) -> Iterator[pa.Table]
     for thread, events in process.threads.items():
         begins, ends = match_push_pop(events)
         marks = np.flatnonzero(events["kind"] == MARK)
-        rows, stops = np.concatenate([begins, marks]), np.concatenate([ends, marks])
+        rows = np.concatenate([begins, marks])
+        stops = np.concatenate([ends, marks])
         order = np.argsort(rows)
-        first, last = events[rows[order]], events[stops[order]]
+        first = events[rows[order]]
+        last = events[stops[order]]
         yield _table(process, first, last["time_ns"], np.full(len(first), thread))
         counts.unclosed += int(np.count_nonzero(events["kind"] == PUSH)) - len(begins)
         counts.unopened += int(np.count_nonzero(events["kind"] == POP_UNMATCHED))
@@ -152,7 +154,10 @@ def match_push_pop(
     # harmless.
     depth = np.where(is_push, depth, depth + 1)
     order = np.lexsort((np.arange(len(at)), depth, domain))
-    at, domain, depth, is_push = at[order], domain[order], depth[order], is_push[order]
+    at = at[order]
+    domain = domain[order]
+    depth = depth[order]
+    is_push = is_push[order]
     pair = is_push[:-1] & ~is_push[1:] & (domain[:-1] == domain[1:]) & (depth[:-1] == depth[1:])
     where = np.flatnonzero(pair)
     return at[where], at[where + 1]

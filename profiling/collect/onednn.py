@@ -42,7 +42,8 @@ def _parse_primitive(line: str, log: VerboseLog) -> None:
     if "exec" not in fields:
         return  # banner, or creation of a primitive
     at = fields.index("exec")
-    before, (primitive, implementation, prop_kind) = fields[1:at], fields[at + 2 : at + 5]
+    before = fields[1:at]
+    primitive, implementation, prop_kind = fields[at + 2 : at + 5]
     start_ms = next((f for f in before if "." in f), None)
     if start_ms is None:
         log.untimed += 1

@@ -254,7 +254,8 @@ class RangeProfiler:
     def _evaluate(self, host: int, metrics: Sequence[str], image: Any) -> list[dict[str, float]]:
         where = ctypes.addressof(image), len(image)
         count = self._call("cuptiRangeProfilerGetCounterDataInfo", *where).numTotalRanges
-        names, values = _texts(metrics), (ctypes.c_double * len(metrics))()
+        names = _texts(metrics)
+        values = (ctypes.c_double * len(metrics))()
         # Percentages are of 100, everything else is in its own unit: bytes, nanoseconds, cycles,
         # instructions.
         factors = [0.01 if ".pct" in name else 1.0 for name in metrics]

@@ -33,7 +33,9 @@ def steps_of(recording: Recording) -> list[StepRows]:
     inputs = _inputs(recording)
     result = []
     for step in steps:
-        number, start_ns, duration_ns = step["step"], step["start_ns"], step["duration_ns"]
+        number = step["step"]
+        start_ns = step["start_ns"]
+        duration_ns = step["duration_ns"]
         work = rows["kernels"].get(number, []) + rows["memory"].get(number, [])
         inside = [(at, length) for at, length in inputs if 0 <= at - start_ns < duration_ns]
         calls = rows["api_calls"].get(number, [])

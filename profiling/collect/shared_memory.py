@@ -46,8 +46,12 @@ _STEP = 1 << 16  # blocks begin at multiples of it
 _WATCH_S = 1.0  # the memory of a process that was killed is held at least as long
 _LATE_S = 0.5  # within which a child may end after its command; a daemon costs as much
 _POLL_S = 0.01
-_MEMORY_MAGIC, _BLOCK_MAGIC = 0x314D454D56435643, 0x314B4C4256435643
-_PROCESS, _RING, _NAMES, _NUMBERS = 1, 2, 3, 4
+_MEMORY_MAGIC = 0x314D454D56435643
+_BLOCK_MAGIC = 0x314B4C4256435643
+_PROCESS = 1
+_RING = 2
+_NAMES = 3
+_NUMBERS = 4
 _RING_CAPACITY = 16384
 _EVENTS_PER_CHUNK = 2048  # as many as there is room for, on a full disk
 
@@ -72,7 +76,8 @@ _BYTES = {
 
 
 # What the exit handlers of a process did, see `Exit` in `native/src/shared_memory.h`.
-_WRITTEN, _UNWRITTEN = 1, 2
+_WRITTEN = 1
+_UNWRITTEN = 2
 _EXITS = {
     _WRITTEN: "exit",
     _UNWRITTEN: "exit, while it still wrote to the disk; the rest was read from its memory",
@@ -181,7 +186,8 @@ def drain_meanwhile(folder: Path, file: int | None = None) -> Iterator[list[floa
     Yields the times, on the monotonic clock in seconds, at which the folder was found deleted, and
     made again.
     """
-    done, deleted = threading.Event(), list[float]()
+    done = threading.Event()
+    deleted = list[float]()
 
     def watch() -> None:
         while not done.wait(_WATCH_S):

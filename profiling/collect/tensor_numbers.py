@@ -75,11 +75,10 @@ def with_ends(seen: list[tuple[Any, Numbers]]) -> list[tuple[Any, Numbers]]:
 
 def _tensors_in(values: Any) -> Iterator[Any]:
     for value in values if isinstance(values, (tuple, list)) else (values,):
-        first = (
-            next((item for item in value if item is not None), None)
-            if isinstance(value, (tuple, list))
-            else value
-        )
+        if isinstance(value, (tuple, list)):
+            first = next((item for item in value if item is not None), None)
+        else:
+            first = value
         if isinstance(first, torch.Tensor):
             yield first
 
@@ -129,11 +128,9 @@ def _memory(tensor: Any) -> Sample:
 def _spread(tensor: Any) -> Sample:
     memory = _memory(tensor)
     sample = memory[:: -(-len(memory) // _SAMPLE)]
-    return (
-        (sample.astype(np.uint32) << 16).view(np.float32)
-        if tensor.dtype == torch.bfloat16
-        else sample
-    )
+    if tensor.dtype == torch.bfloat16:
+        return (sample.astype(np.uint32) << 16).view(np.float32)
+    return sample
 
 
 def _order(tensor: Any) -> tuple[float, ...]:

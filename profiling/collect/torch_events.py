@@ -201,17 +201,21 @@ def _steps(
     to call.
     """
     if any(kind == "optimizer" for _, kind, _ in boundaries):
-        start, samples = first_ns, []
+        start = first_ns
+        samples = []
         called: tuple[int, int | None] | None = None  # a call between two steps, e.g. an evaluation
         for moment, kind, batch in boundaries:
             if called is not None and kind != "optimizer":
                 yield called[0], moment, called[1]
-                start, called = moment, None
+                start = moment
+                called = None
             if kind == "training":
                 samples.append(batch)
             elif kind == "optimizer":
                 yield start, moment, None if None in samples or not samples else sum(samples)
-                start, samples, called = moment, [], None
+                start = moment
+                samples = []
+                called = None
             elif not samples:
                 called = (moment, batch)
         if called is not None and last_ns > called[0]:
@@ -224,7 +228,8 @@ def _steps(
 
 
 def _ranges(window: dict[str, Any], process: int) -> pa.Table:
-    rows, classes = [], window.get("layer_classes", {})
+    rows = []
+    classes = window.get("layer_classes", {})
     for event in window["events"]:
         name, start, duration, thread, scope, forward_thread, sequence, *arguments = event
         start -= window["clock_offset_ns"]

@@ -199,7 +199,9 @@ def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
     """Convert Kineto's events, without the host ranges that it mirrors onto the device's timeline;
     see `geometries`.
     """
-    host, device, api_calls = [], [], []
+    host = []
+    device = []
+    api_calls = []
     list_types: dict[int, dict[int, str]] | None = None
     raw: Sequence[Any] = results.events()
     # not in old versions of torch

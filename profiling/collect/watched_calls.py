@@ -52,7 +52,9 @@ def watching_calls(
     numbers in all operands too; with `samples` it samples the stack where none runs. What was seen
     grows; its times are of the system clock.
     """
-    mode, end, switch_s = _Mode(parameters), threading.Event(), sys.getswitchinterval()
+    mode = _Mode(parameters)
+    end = threading.Event()
+    switch_s = sys.getswitchinterval()
     if not samples:
         with mode:
             yield mode.watched
@@ -76,7 +78,8 @@ def _sample(thread: int, mode: _Mode, end: threading.Event) -> None:
         now_ns = time.time_ns()
         if (line := mode.lines.of(frame)) is not None:
             mode.watched.samples.append((now_ns, line, min(now_ns - before_ns, _MOST_NS)))
-        before_ns, frame = now_ns, None
+        before_ns = now_ns
+        frame = None
 
 
 class _Mode(TorchDispatchMode):
@@ -103,12 +106,15 @@ class _Mode(TorchDispatchMode):
         operands = self._look_at((*args, *(kwargs or {}).values()))
         if operands and isinstance(func, torch._ops.OpOverload) and func.name() in GROUPED:
             operands = with_ends(operands)
-        began_ns, before, returned = time.time_ns(), read_page_faults(), None
+        began_ns = time.time_ns()
+        before = read_page_faults()
+        returned = None
         try:
             returned = func(*args, **(kwargs or {}))
             return returned
         finally:
-            faults, ended_ns = read_page_faults() - before, time.time_ns()
+            faults = read_page_faults() - before
+            ended_ns = time.time_ns()
             denormal = max(
                 (numbers.denormals for _, numbers in self._look_at(returned)), default=0.0
             )

@@ -103,7 +103,8 @@ def save(ceilings: Ceilings) -> Path:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise storage_error(target, error) from error
-    path, count = target / f"{name}_{stamp}.json", 1
+    path = target / f"{name}_{stamp}.json"
+    count = 1
     while path.exists():
         count += 1
         path = target / f"{name}_{stamp}_{count}.json"

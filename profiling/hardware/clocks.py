@@ -40,7 +40,8 @@ class ClockSampler:
     """
 
     def __init__(self, device: str, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        self._device, self._clock_ns = device, clock_ns
+        self._device = device
+        self._clock_ns = clock_ns
         self._rows: list[dict[str, Any]] = []
         self._last_ns: int | None = None
 
@@ -75,7 +76,8 @@ class ClockSampler:
 
     def take(self) -> list[dict[str, Any]]:
         """Return the samples since the last call as rows of the `clocks` table."""
-        rows, self._rows = self._rows, []
+        rows = self._rows
+        self._rows = []
         return rows
 
     def __enter__(self) -> ClockSampler:

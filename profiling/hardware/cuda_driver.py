@@ -54,7 +54,8 @@ class CudaDriver:
 
     def describe(self, index: int) -> dict[str, Any]:
         """The `device` entry of a recording, in a process that uses CUDA."""
-        memory_bytes, name = ctypes.c_size_t(), ctypes.create_string_buffer(128)
+        memory_bytes = ctypes.c_size_t()
+        name = ctypes.create_string_buffer(128)
         device = self._integer("cuDeviceGet", index)
         self._call("cuDeviceGetName", name, len(name), device)
         self._call("cuDeviceTotalMem_v2", ctypes.byref(memory_bytes), device)
@@ -103,7 +104,8 @@ class CudaDriver:
         """A kernel of PTX without its head, in this thread's context on a device; it
         stays loaded.
         """
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        module = ctypes.c_void_p()
+        function = ctypes.c_void_p()
         major, minor = self._capability(self._integer("cuDeviceGet", index))
         target = ("6.3", "sm_50") if major >= 5 else ("4.3", f"sm_{major}{minor}")
         text = _PTX_HEAD.format(version=target[0], target=target[1]) + ptx
@@ -116,9 +118,10 @@ class CudaDriver:
     ) -> None:
         """Launch blocks of one thread in a stream, with addresses as arguments."""
         values = [ctypes.c_uint64(address) for address in addresses]
-        arguments = (
-            (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values)) if values else None
-        )
+        if values:
+            arguments = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        else:
+            arguments = None
         sizes = [ctypes.c_uint(size) for size in (blocks, 1, 1, 1, 1, 1, 0)]
         self._call("cuLaunchKernel", function, *sizes, ctypes.c_void_p(stream), arguments, None)
 

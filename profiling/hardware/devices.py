@@ -108,20 +108,16 @@ class Device:
         """Clock of dense arithmetic that lasts, Hz: the running clock, unless the board's power
         does not permit it.
         """
-        return (
-            self.facts["sustained_clock_hz"].value
-            if "sustained_clock_hz" in self.facts
-            else self.clock_hz
-        )
+        if "sustained_clock_hz" in self.facts:
+            return self.facts["sustained_clock_hz"].value
+        return self.clock_hz
 
     @property
     def tensor_clock_hz(self) -> float:
         """Clock of the tensor cores, Hz: the running clock unless they are known to run slower."""
-        return (
-            self.facts["tensor_clock_hz"].value
-            if "tensor_clock_hz" in self.facts
-            else self.clock_hz
-        )
+        if "tensor_clock_hz" in self.facts:
+            return self.facts["tensor_clock_hz"].value
+        return self.clock_hz
 
     @property
     def memory_bytes_per_s(self) -> float:
@@ -156,11 +152,9 @@ class Device:
         unknown.
         """
         fact = self.facts.get(f"{clock or self.running_clock}_clock_hz")
-        return (
-            None
-            if fact is None
-            else _FLOPS_PER_FMA * self.sm_count * self.fp32_lanes_per_sm * fact.value
-        )
+        if fact is None:
+            return None
+        return _FLOPS_PER_FMA * self.sm_count * self.fp32_lanes_per_sm * fact.value
 
     def peak_products_per_s(self, precision: str) -> float | None:
         """Peak FLOP/s of dense products of one of `PEAK_PRECISIONS` with fp32 sums; None if
@@ -191,11 +185,9 @@ class Device:
         """Peak without tensor cores, in arithmetic of this precision; None if unknown."""
         fmas = self.facts.get(f"{precision}_lanes_per_sm")
         clock = self.facts.get(f"{self.running_clock}_clock_hz")
-        return (
-            None
-            if fmas is None or clock is None
-            else _FLOPS_PER_FMA * self.sm_count * fmas.value * clock.value
-        )
+        if fmas is None or clock is None:
+            return None
+        return _FLOPS_PER_FMA * self.sm_count * fmas.value * clock.value
 
     def _has_tensor_cores(self, precision: str) -> bool:
         kind = PRECISIONS.get(precision)

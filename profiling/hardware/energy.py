@@ -69,23 +69,24 @@ class PowerMeter:
     integrates = True
 
     def __init__(self, gpu: NvmlDevice, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        self._gpu, self._clock_ns = gpu, clock_ns
+        self._gpu = gpu
+        self._clock_ns = clock_ns
         self._joules = 0.0
         self._last: tuple[int, float] | None = None  # time and watts of the last reading
         self._instant = _instant_power_w(gpu) is not None
         capability = gpu.read("nvmlDeviceGetCudaComputeCapability") or (0, 0)
         averaged = not self._instant and tuple(capability) > _LAST_INSTANT_CAPABILITY
         kind = "average of one second" if averaged else "instantaneous power"
-        name, least_s = f"integral of NVML's power ({kind})", 3.0 if averaged else 0.2
+        name = f"integral of NVML's power ({kind})"
+        least_s = 3.0 if averaged else 0.2
         self.source = EnergySource(name, "the GPU's board", least_s, averaged)
 
     def read(self) -> float | None:
         gpu = self._gpu
-        power_w = (
-            _instant_power_w(gpu)
-            if self._instant
-            else gpu.read("nvmlDeviceGetPowerUsage", into=from_milli)
-        )
+        if self._instant:
+            power_w = _instant_power_w(gpu)
+        else:
+            power_w = gpu.read("nvmlDeviceGetPowerUsage", into=from_milli)
         if power_w is None:
             self._last = None
             return None

@@ -14,7 +14,10 @@ from contextlib import contextmanager
 from typing import Any
 
 # Numbers of malloc.h.
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
+_TRIM_THRESHOLD = -1
+_TOP_PAD = -2
+_MMAP_THRESHOLD = -3
+_MMAP_MAX = -4
 _DEFAULT_MMAP_MAX = 65_536
 _SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 128 << 10, 32 << 20  # bytes
 # a step causes some hundred page faults anyway; 1024 of 4 KiB are one large tensor
@@ -28,7 +31,8 @@ VARIABLES = (
 )
 # What keeps all freed memory from the start of a process: no block below 2 GiB is mapped by itself,
 # nothing is given back, and growth takes 64 MiB at a time.
-_NEVER_MMAP_BYTES, _AHEAD_BYTES = 2**31 - 1, 64 << 20
+_NEVER_MMAP_BYTES = 2**31 - 1
+_AHEAD_BYTES = 64 << 20
 KEEPING = {
     "MALLOC_MMAP_THRESHOLD_": str(_NEVER_MMAP_BYTES),
     "MALLOC_TRIM_THRESHOLD_": str(2**40),  # more than any process has
@@ -51,11 +55,9 @@ def can_change() -> bool:
 
 def reason_against_change() -> str | None:
     """The reason why this process cannot change what glibc keeps, as a clause; None if it can."""
-    return (
-        None
-        if can_change()
-        else "the C library is not glibc, or its thresholds are set in the environment"
-    )
+    if can_change():
+        return None
+    return "the C library is not glibc, or its thresholds are set in the environment"
 
 
 def keep_all_memory() -> bool:

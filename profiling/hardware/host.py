@@ -76,9 +76,10 @@ def physical_cores() -> int | None:
     """Number of physical cores that this process may use; None if the kernel does not
     report them.
     """
-    usable = (
-        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(usable_cores()))
-    )
+    if hasattr(os, "sched_getaffinity"):
+        usable = os.sched_getaffinity(0)
+    else:
+        usable = set(range(usable_cores()))
     siblings = {
         read_text(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
         for cpu in usable

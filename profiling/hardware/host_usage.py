@@ -14,7 +14,9 @@ from typing import Any
 
 _TASKS = "/proc/self/task"
 _LINE_BYTES = 256
-_QUIET_S, _QUIET_SHARE, _LONGEST_S = 0.002, 0.1, 0.5
+_QUIET_S = 0.002
+_QUIET_SHARE = 0.1
+_LONGEST_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ def wait_until_quiet(longest_s: float = _LONGEST_S) -> bool:
     """
     began_s = time.monotonic()
     while time.monotonic() - began_s < longest_s:
-        used_s, asleep_s = time.process_time(), time.monotonic()
+        used_s = time.process_time()
+        asleep_s = time.monotonic()
         time.sleep(_QUIET_S)
         used_s = time.process_time() - used_s
         if used_s < _QUIET_SHARE * (time.monotonic() - asleep_s) and not _another_thread_runs():

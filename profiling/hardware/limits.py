@@ -89,14 +89,16 @@ class Hardware:
         return least_s, kind
 
     def _least(self, flops: Mapping[str, float]) -> tuple[float | None, str | None]:
-        least_s, kind = 0.0, None
+        least_s = 0.0
+        kind = None
         for precision, amount in flops.items():
             if amount <= 0:
                 continue
             roof = self.roof("compute", None if precision == UNKNOWN else precision)
             if roof is None:
                 return None, None
-            least_s, kind = least_s + amount / roof.per_s, roof.kind
+            least_s += amount / roof.per_s
+            kind = roof.kind
         return least_s, kind
 
     def exceeded(
@@ -138,8 +140,11 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     `l2_bytes_per_s` and `l1_bytes_per_s`. Without a `precision` it is fp32. A recording without
     ceilings has those that were measured on its device later and are stored on this machine.
     """
-    facts, precision = meta.get("device") or {}, meta.get("precision") or "fp32"
-    name, kind, device = facts.get("name"), facts.get("kind"), None
+    facts = meta.get("device") or {}
+    precision = meta.get("precision") or "fp32"
+    name = facts.get("name")
+    kind = facts.get("kind")
+    device = None
     roofs = _list_measured_roofs(meta.get("ceilings") or _find_stored_ceilings(facts))
     if kind != "cpu":
         # A modelled recording names its device by key; its SMs may be those of a what-if.
@@ -207,7 +212,9 @@ def _peak_source(device: Device, precision: str, peak: float) -> str:
 
 def _of_driver(facts: Mapping[str, Any], device: Device | None) -> tuple[Roof, ...]:
     """Peaks from the driver's facts in the profile: clock, SMs, memory rate."""
-    roofs, clock_hz, memory_bytes_per_s = [], facts.get("clock_hz"), facts.get("memory_bytes_per_s")
+    roofs = []
+    clock_hz = facts.get("clock_hz")
+    memory_bytes_per_s = facts.get("memory_bytes_per_s")
     capability = facts.get("compute_capability")
     alike = device or next((d for d in devices() if d.compute_capability == capability), None)
     if alike is not None and clock_hz and facts.get("sm_count"):

@@ -46,11 +46,9 @@ def read_current(device: str) -> int | None:
     """Bytes held now: by tensors of the CUDA allocator, or resident memory of this process; None if
     unknown.
     """
-    return (
-        _kilobytes("/proc/self/status", "VmRSS")
-        if device == "cpu"
-        else int(_cuda().memory_allocated(device))
-    )
+    if device == "cpu":
+        return _kilobytes("/proc/self/status", "VmRSS")
+    return int(_cuda().memory_allocated(device))
 
 
 def memory_is_short(device: str) -> bool:
@@ -61,7 +59,8 @@ def memory_is_short(device: str) -> bool:
         free, total = _cuda().mem_get_info(device)
         free += _cuda().memory_reserved(device) - _cuda().memory_allocated(device)
         return bool(free < total * _SHORT_SHARE)
-    available, installed = available_bytes(device), _kilobytes("/proc/meminfo", "MemTotal")
+    available = available_bytes(device)
+    installed = _kilobytes("/proc/meminfo", "MemTotal")
     return available is not None and installed is not None and available < installed * _SHORT_SHARE
 
 

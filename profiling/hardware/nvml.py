@@ -63,7 +63,8 @@ def open_nvml() -> Any:
 
 def find_device(device: str) -> NvmlDevice:
     """The GPU that CUDA counts as `cuda:N`; an error if NVML is missing or does not know it."""
-    library, index = open_nvml(), int(device.partition(":")[2] or 0)
+    library = open_nvml()
+    index = int(device.partition(":")[2] or 0)
     try:
         return NvmlDevice(library, _find_handle(library, index))
     except BackendMissingError:
@@ -103,7 +104,8 @@ def _cuda_bus_id(index: int) -> str | None:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except (AttributeError, OSError):
         return None
-    device, bus_id = ctypes.c_int(), ctypes.create_string_buffer(32)
+    device = ctypes.c_int()
+    bus_id = ctypes.create_string_buffer(32)
     if driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetPCIBusId(
         bus_id, len(bus_id), device
     ):

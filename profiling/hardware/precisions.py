@@ -23,7 +23,10 @@ class Precision:
     on_cpu: bool = True
 
 
-_VOLTA, _TURING, _AMPERE, _ADA = (7, 0), (7, 5), (8, 0), (8, 9)
+_VOLTA = (7, 0)
+_TURING = (7, 5)
+_AMPERE = (8, 0)
+_ADA = (8, 9)
 # Significant bits: fp64 53, fp32 24, tf32 11 (2^-10, because the hardware may truncate), fp16 11,
 # bf16 8. Sources: IEEE 754-2019 table 3.5; for tf32, bf16 and the tensor cores of Ampere the CUDA
 # C++ Programming Guide, "Alternate Floating Point" and "Compute Capability 8.x".

@@ -18,7 +18,8 @@ import numpy as np
 
 SHARE = 0.05  # of the time of the steps, at most
 _MOST_RUNS = 8  # at one place
-_FRESH_BYTES, _PARTS = 1 << 20, 4
+_FRESH_BYTES = 1 << 20
+_PARTS = 4
 _SIDE, _PRODUCTS = 64, 30  # of matrices, which one core multiplies
 _MATRIX = np.full((_SIDE, _SIDE), 1.0 / _SIDE)
 
@@ -41,7 +42,8 @@ class Reference:
         work: Callable[[], object] = work,
     ) -> None:
         """Run it once, to know what it takes."""
-        self._clock_ns, self._work = clock_ns, work
+        self._clock_ns = clock_ns
+        self._work = work
         began_ns = clock_ns()
         self._run()
         self.cost_ns = clock_ns() - began_ns  # of one run, with its part that is not timed

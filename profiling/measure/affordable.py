@@ -82,13 +82,18 @@ class Affordable(StoppingRule[int]):
         facts = site.facts()
         # A process that starts for each visit spends most of its first step on the start.
         smallest_s = math.inf if facts.kept == ONE_VISIT else clock_s() - began_s
-        self._site, self._warm_up_s = site, facts.warm_up_s
+        self._site = site
+        self._warm_up_s = facts.warm_up_s
         self._beside_s: list[float] = []  # what visits without a profile took beside their steps
         self._conversions_s: list[float] = []  # what the others took: as long at every size
         self._profiled: set[int] = set()
         super().__init__(least=probing.least, time_limit_s=probing.time_limit_s)
-        self.probing, self._protocol, self._sizes = probing, protocol, probing.sizes
-        self._clock_s, self._began_s, self._smallest_s = clock_s, began_s, smallest_s
+        self.probing = probing
+        self._protocol = protocol
+        self._sizes = probing.sizes
+        self._clock_s = clock_s
+        self._began_s = began_s
+        self._smallest_s = smallest_s
         self._rows: Callable[[], Sequence[StepRow]] = lambda: ()
         self._times_s: dict[int, float] = {}
         self._seen = self.round_ = 0
@@ -171,7 +176,8 @@ class Affordable(StoppingRule[int]):
 
     def next_round(self, look: Look[int]) -> Sequence[int] | None:
         """The sizes that the other rule names and that fit the time, in the first round by need."""
-        self._rows, self.round_ = look.rows, look.round_
+        self._rows = look.rows
+        self.round_ = look.round_
         if look.round_ == 1:
             self._take_in()
         kept = [size for size in look.conditions if size not in self.left_out]

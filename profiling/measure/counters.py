@@ -32,7 +32,8 @@ from . import counted_step
 from .configuration import Configuration, configuration_of
 from .machine import check_same_machine
 
-CUPTI, NCU = "cupti", "ncu"
+CUPTI = "cupti"
+NCU = "ncu"
 TOOLS = (CUPTI, NCU)
 REPLAYED = {CUPTI: "step", NCU: "kernel"}  # what each repeats until everything is counted
 COUNTED = (
@@ -152,11 +153,10 @@ def _choose_batches(recording: Recording, batches: Sequence[int] | None) -> list
         int(batch) for batch in steps.loc[steps["profiled"].astype(bool), "batch"].dropna().unique()
     )
     done = {entry.batch for entry in list_counted(recording)}
-    wanted = (
-        [batch for batch in profiled if batch not in done]
-        if batches is None
-        else sorted(set(batches))
-    )
+    if batches is None:
+        wanted = [batch for batch in profiled if batch not in done]
+    else:
+        wanted = sorted(set(batches))
     if missing := [batch for batch in wanted if batch not in profiled]:
         listed = ", ".join(map(str, profiled)) or "none"
         raise CurvescopeError(f"Batch {missing[0]} was not profiled; the recording has {listed}.")
@@ -249,7 +249,8 @@ def _join(
     steps = recording.frame("steps")
     profiled = set(steps.loc[(steps["batch"] == batch) & steps["profiled"].astype(bool), "step"])
     columns = ["name", *GEOMETRY, "step", "start_ns", "correlation_id"]
-    recorded, sizes = [], []
+    recorded = []
+    sizes = []
     for number, piece in enumerate(recording.pieces("kernels", columns)):
         sizes.append(piece.num_rows)
         rows = piece.to_pandas(
@@ -289,11 +290,10 @@ def _counterparts(
     """
     # Launches are in the order of their correlation ids; kernels of several streams start in
     # another one.
-    order = (
-        ["step", "correlation_id", "start_ns"]
-        if rows["correlation_id"].notna().all()
-        else ["step", "start_ns"]
-    )
+    if rows["correlation_id"].notna().all():
+        order = ["step", "correlation_id", "start_ns"]
+    else:
+        order = ["step", "start_ns"]
     ordered = rows.sort_values(order, kind="stable")
     keys = launch_keys(counted, by_geometry)
     aligned: dict[tuple[object, ...], list[int | None]] = {}

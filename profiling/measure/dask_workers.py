@@ -185,7 +185,9 @@ class WorkerMeasurer(Measurer):
     """Measures on one worker; if that ends, on another."""
 
     def __init__(self, cluster: DaskWorkers, address: str, machine: Machine, device: str) -> None:
-        self._cluster, self._address, self._device = cluster, address, device
+        self._cluster = cluster
+        self._address = address
+        self._device = device
         self.machine = machine
 
     def done(self) -> None:

@@ -63,13 +63,19 @@ class GraphedSteps(AnyWorkload):
         """Wrap a workload; with `keeps`, the first replay is the first step of its weights: those
         before a capture change nothing.
         """
-        self._workload, self._keeps = workload, keeps
+        self._workload = workload
+        self._keeps = keeps
         self._graph: Any = None
         self._result: object = None
         self._batch: int | None = None
-        self.device, self.mode, self.precision = workload.device, workload.mode, workload.precision
-        self.compiled, self.clock_ns, self.first_profiled = workload.compiled, workload.clock_ns, {}
-        self.is_users, self.errors_are_results = workload.is_users, workload.errors_are_results
+        self.device = workload.device
+        self.mode = workload.mode
+        self.precision = workload.precision
+        self.compiled = workload.compiled
+        self.clock_ns = workload.clock_ns
+        self.first_profiled = {}
+        self.is_users = workload.is_users
+        self.errors_are_results = workload.errors_are_results
         self.compiled_before = workload.compiled_before
 
     @property

@@ -64,7 +64,8 @@ class Loop(Generic[Condition]):
 
     def run(self) -> int:
         """Make the missing visits; returns the number of rounds that were made to their end."""
-        began_s, done = self.clock_s() - self.elapsed_s, 0
+        began_s = self.clock_s() - self.elapsed_s
+        done = 0
         visit_s: dict[Condition, float] = {}
         for round_, order in zip(count(), self._orders(), strict=False):
             unfinished = [condition for condition in order if not self.finished(condition)]
@@ -90,7 +91,8 @@ class Loop(Generic[Condition]):
                 visit_began_s = self.clock_s()
                 self.visit(condition, round_)
                 now_s = self.clock_s()
-                visit_s[condition], elapsed_s = now_s - visit_began_s, now_s - began_s
+                visit_s[condition] = now_s - visit_began_s
+                elapsed_s = now_s - began_s
                 left_s = sum(visit_s.get(later, 0.0) for later in chosen[index + 1 :])
                 left_s += sum(visit_s.values()) * max(self.rule.least - round_ - 1, 0)
                 expected_s = max(elapsed_s + left_s, self.rule.time_limit_s or 0.0)
@@ -123,7 +125,8 @@ class VisitWriter:
 
     def __init__(self, writer: RecordingWriter, mode: str) -> None:
         """Read the visits of the recording."""
-        self.writer, self._mode = writer, mode
+        self.writer = writer
+        self._mode = mode
         recording = Recording(writer.path, dict(writer.meta))
         self._visited = {part.stem for part in recording.parts("steps")}
         self._with_operators = set(recording.arrow("operators", ["batch"])["batch"].to_pylist())
@@ -142,7 +145,10 @@ class VisitWriter:
 
     def write(self, batch: int, round_: int, visit: Visit) -> None:
         """Record one visit of a round, counted from 0."""
-        first, kernels, ranges, calls = len(self.steps), [], [], []
+        first = len(self.steps)
+        kernels = []
+        ranges = []
+        calls = []
         once: dict[str, Sequence[dict[str, Any]]] = {}  # rows of one step for each batch size
         reasons: StepRow = {}
         if visit.clocks and visit.unprofiled:

@@ -54,11 +54,10 @@ class Machine:
 def describe_machine(device: str) -> Machine:
     """Describe this machine and one of its devices, `cpu` or `cuda:N`."""
     described = describe_device(device)
-    gpu = (
-        "cpu"
-        if device == "cpu"
-        else getattr(import_torch().cuda.get_device_properties(device), "uuid", device)
-    )
+    if device == "cpu":
+        gpu = "cpu"
+    else:
+        gpu = getattr(import_torch().cuda.get_device_properties(device), "uuid", device)
     return Machine(
         device=described,
         device_settings=describe_settings(device),
@@ -116,11 +115,10 @@ def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
             "measure here with `curvescope diagnose`."
         )
     settings = meta.get("device_settings") or {}
-    set_to = (
-        different_facts(settings, describe_settings(str(meta.get("torch_device"))) or {})
-        if settings
-        else {}
-    )
+    if settings:
+        set_to = different_facts(settings, describe_settings(str(meta.get("torch_device"))) or {})
+    else:
+        set_to = {}
     versions = meta.get("versions") or {}
     versions = {name: value for name, value in versions.items() if name not in ignored}
     packages = different_facts(versions, {name: describe_versions().get(name) for name in versions})
@@ -148,7 +146,8 @@ def _like(recorded: Mapping[str, Any], torch_device: str | None) -> dict[str, An
 
 def machine_identity() -> str:
     """A text that names the boot of the machine and the time namespace; never stored."""
-    boot, namespace = str(os.getpid()), ""
+    boot = str(os.getpid())
+    namespace = ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/time")

@@ -201,7 +201,8 @@ class Probing(StoppingRule[int]):
         self._gaps: dict[Gap, float] = {}  # share by which a gap deviated when its search began
         self.visited: list[dict[str, Any]] = []  # of `recording.json`
         self._tried: dict[int, int] = {}
-        self._least, self._counted_from = _LEAVES, 0
+        self._least = _LEAVES
+        self._counted_from = 0
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -312,7 +313,8 @@ class Probing(StoppingRule[int]):
 
     def _affordable(self, line: _Line, wanted: Sequence[int], look: Look[int]) -> Iterator[int]:
         """The first sizes whose visits are expected to fit the time of this round's probes."""
-        left_s, made = _OF_A_ROUND * self._left_s, len(self.visited)
+        left_s = _OF_A_ROUND * self._left_s
+        made = len(self.visited)
         for size in wanted:
             low = line.around(size)[0]
             # With what a size costs at first, e.g. where a library chooses its algorithms.
@@ -330,12 +332,15 @@ class Probing(StoppingRule[int]):
             (before, after), share = line.steepest(gap)
             if after - before == 1 and share >= max(line.least(before, after), _KEPT * first):
                 jumps[before, after] = share
-        usual_ms, added_ms, new = sum(line.times[size] for size in line.grid), 0.0, set[int]()
+        usual_ms = sum(line.times[size] for size in line.grid)
+        added_ms = 0.0
+        new = set[int]()
         for place in sorted(jumps, key=lambda place: -jumps[place])[:_MOST_PLACES]:
             more = set(place) - {*self._grid, *new}
             added_ms += sum(line.times[size] for size in more)
             if not self.places or added_ms <= usual_ms:  # with several, a round at most doubles
-                self.places, new = (*self.places, place), new | more
+                self.places = (*self.places, place)
+                new = new | more
         self.places = tuple(sorted(self.places))
         self.sizes[:] = sorted({*self.sizes, *new})
         return sorted(new)

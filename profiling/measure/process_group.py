@@ -27,13 +27,15 @@ class ProcessGroup:
         import_torch()
         import torch.distributed as dist
 
-        rank, world_size = self.rank_info.rank, self.rank_info.world_size
+        rank = self.rank_info.rank
+        world_size = self.rank_info.world_size
         if (file := os.environ.get(RENDEZVOUS_FILE)) is not None:
             where, store = f"in {file}", dist.FileStore(file, world_size)  # type: ignore[attr-defined]
         else:
             address, port = rendezvous()
             os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
-            where, store = f"at {address}:{port}", None
+            where = f"at {address}:{port}"
+            store = None
         try:
             # Commands and results go over Gloo; the data of a step goes over the group of its
             # devices.

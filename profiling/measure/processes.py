@@ -296,7 +296,8 @@ def _leave_endings_to_parent() -> None:
 
     handle(ignore_here)
     if hasattr(os, "register_at_fork"):
-        end_here, survive_here = partial(handle, signal.SIG_DFL), partial(handle, ignore_here)
+        end_here = partial(handle, signal.SIG_DFL)
+        survive_here = partial(handle, ignore_here)
         os.register_at_fork(before=end_here, after_in_parent=survive_here)
 
 

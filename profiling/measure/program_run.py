@@ -165,7 +165,9 @@ class _Output:
     ) -> None:
         self.lines: list[tuple[int, str]] = []
         self.complete = False
-        self._process, self._wanted, self._log = process, wanted, log
+        self._process = process
+        self._wanted = wanted
+        self._log = log
         self._pattern = None if step_line is None else line_pattern(step_line)
         self._moments: list[int] = []
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -183,19 +185,22 @@ class _Output:
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as output, _open_log(self._log) as log:
-            unended, came_ns = b"", 0
+            unended = b""
+            came_ns = 0
             while chunk := output.read1(_CHUNK_BYTES):  # type: ignore[attr-defined]
                 log.write(chunk)
                 log.flush()
                 came_ns = came_ns if unended else time.monotonic_ns()
                 *ended, rest = _LINE_END.split(unended + chunk)
                 if len(rest) > _CHUNK_BYTES:  # of an output without lines
-                    ended, rest = [*ended, rest], b""
+                    ended = [*ended, rest]
+                    rest = b""
                 for at, raw in enumerate(ended):
                     was_there = at == 0 and len(raw) <= len(unended)
                     # Lines that are read together come one after the other.
                     self._note(came_ns if was_there else time.monotonic_ns(), raw)
-                unended, came_ns = rest, time.monotonic_ns()
+                unended = rest
+                came_ns = time.monotonic_ns()
             if unended:
                 self._note(came_ns, unended)
 

@@ -105,13 +105,14 @@ def parse_batches(text: str, option: str = "--batch") -> tuple[int, ...]:
     `32..160:8` (steps of 8).
     """
     form = "write a list, e.g. 1,2,4, powers of two, e.g. 1..32, or a step, e.g. 32..160:8"
-    order = (
-        "batch sizes start at 1 and increase"
-        if option == "--batch"
-        else "values start at 1 and increase"
-    )
+    if option == "--batch":
+        order = "batch sizes start at 1 and increase"
+    else:
+        order = "values start at 1 and increase"
     if match := re.fullmatch(r"(\d+)\.\.(\d+)(?::(\d+))?", text.strip()):
-        first, last, step = int(match[1]), int(match[2]), int(match[3] or 0)
+        first = int(match[1])
+        last = int(match[2])
+        step = int(match[3] or 0)
         if first < 1 or last < first or (match[3] and step < 1):
             raise CurvescopeError(f"{option} {text}: {order}; {form}.")
         return tuple(range(first, last + 1, step)) if match[3] else doubled(first, last)

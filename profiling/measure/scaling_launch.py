@@ -111,11 +111,10 @@ def _progress(folder: Path, plan: ScalingPlan, elapsed_s: float) -> Progress:
         len(list((rank_folder(folder, n, 0) / "steps").glob("*.parquet"))) for n in plan.devices
     )
     rounds, within = divmod(done, len(plan.points))
-    doing = (
-        f"round {rounds + 1}, {within} of {counted(len(plan.points), 'point')}"
-        if done
-        else "starting the ranks"
-    )
+    if done:
+        doing = f"round {rounds + 1}, {within} of {counted(len(plan.points), 'point')}"
+    else:
+        doing = "starting the ranks"
     expected_s = elapsed_s * plan.protocol.rounds[0] * len(plan.points) / done if done else 0.0
     return Progress(elapsed_s, max(expected_s, plan.protocol.time_limit_s or 0.0), doing)
 
@@ -145,11 +144,10 @@ def describe_failure(codes: Mapping[int, int], logs: Path, folder: Path) -> str:
     if first in refused:
         return ends[first].removeprefix(_PREFIX)
     code = codes[first]
-    how = (
-        f"was killed by {signal.Signals(-code).name}"
-        if code < 0
-        else f"ended with exit code {code}"
-    )
+    if code < 0:
+        how = f"was killed by {signal.Signals(-code).name}"
+    else:
+        how = f"ended with exit code {code}"
     if code == -signal.SIGKILL:
         how += ", which the system sends when memory runs out"
     return (

@@ -47,9 +47,9 @@ class ScalingPlan:
     @property
     def weak(self) -> tuple[ScalingPoint, ...]:
         """Points with a fixed batch size per device; the first is the reference of the others."""
-        return (
-            () if self.batch is None else tuple(ScalingPoint(n, self.batch) for n in self.devices)
-        )
+        if self.batch is None:
+            return ()
+        return tuple(ScalingPoint(n, self.batch) for n in self.devices)
 
     @property
     def strong(self) -> tuple[ScalingPoint, ...]:
@@ -88,11 +88,9 @@ def rank_recordings(folder: Path, devices: int) -> list[Recording]:
     its own.
     """
     paths = [rank_folder(folder, devices, rank) for rank in range(devices)]
-    return (
-        [open_recording(path) for path in paths]
-        if all((path / META_FILE).is_file() for path in paths)
-        else []
-    )
+    if all((path / META_FILE).is_file() for path in paths):
+        return [open_recording(path) for path in paths]
+    return []
 
 
 def complete_visits(recordings: Sequence[Recording]) -> set[str]:

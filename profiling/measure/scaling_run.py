@@ -110,13 +110,11 @@ class _Rank:
         clock_s: Callable[[], float],
     ) -> None:
         torch = import_torch()
-        self._folder, self._plan, self._ranks, self._report, self._precise = (
-            folder,
-            plan,
-            ranks,
-            report,
-            precise,
-        )
+        self._folder = folder
+        self._plan = plan
+        self._ranks = ranks
+        self._report = report
+        self._precise = precise
         self._clock_s = clock_s
         self._leads = ranks.rank_info.rank == 0
         self._device = device_of(plan, ranks.rank_info)

@@ -64,7 +64,8 @@ class Complete(StoppingRule[Condition]):
         within the deadline.
         """
         super().__init__(least=rounds[0], time_limit_s=time_limit_s)
-        self.most, self._deadline_s = rounds[1], deadline_s
+        self.most = rounds[1]
+        self._deadline_s = deadline_s
 
     @classmethod
     def of(cls, protocol: Protocol) -> Complete[Condition]:
@@ -99,12 +100,13 @@ class Until(StoppingRule[Condition]):
         on.
         """
         super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
-        self._rule, self._enough = rule, enough
+        self._rule = rule
+        self._enough = enough
 
     def next_round(self, look: Look[Condition]) -> Sequence[Condition] | None:
         """What the other rule names; None if the rows are enough."""
         chosen = self._rule.next_round(look)
         self.time_limit_s = self._rule.time_limit_s  # shorter where all steps are fast
-        return (
-            None if chosen and look.round_ >= self.least and self._enough(look.rows()) else chosen
-        )
+        if chosen and look.round_ >= self.least and self._enough(look.rows()):
+            return None
+        return chosen

@@ -60,7 +60,8 @@ def run_sweep(
             return Empty(LEFT_OUT, "sizes that were asked for take it")
         return site.visit(batch, VisitPlan(protocol_of_probes(protocol), is_probe=True))
 
-    rule, limit_s = rule or Complete.of(protocol), 0.0 if spec["compiled"] else probe_s
+    rule = rule or Complete.of(protocol)
+    limit_s = 0.0 if spec["compiled"] else probe_s
     probing = Probing(rule, batches, limit_s, probe)
     affordable = Affordable(probing, protocol, site, clock_s, began_s)
     machine = site.machine_entry(describe_machine(spec["torch_device"]).entry)

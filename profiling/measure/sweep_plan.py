@@ -206,7 +206,8 @@ def _run_program(
 def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> None:
     """Refuse to resume a recording on another kind of device, or with another lock of its clock."""
     locked = "locked_sm_clock_hz"
-    there, here = {locked: meta.get(locked)}, {locked: machine.locked_sm_clock_hz}
+    there = {locked: meta.get(locked)}
+    here = {locked: machine.locked_sm_clock_hz}
     device = meta.get("device") or {}
     differ = different_facts({**device, **there}, {**machine.device, **here}).values()
     if differ:
@@ -223,9 +224,11 @@ def find_largest(fits: Callable[[int], bool], first: int) -> tuple[int, int | No
 
     Returns it, 0 for none, and the smallest size that was too large, None if all sizes fit.
     """
-    good, tried = 0, first
+    good = 0
+    tried = first
     while tried <= _LARGEST_TRIAL and fits(tried):
-        good, tried = tried, tried * 2
+        good = tried
+        tried *= 2
     if tried > _LARGEST_TRIAL:
         return good, None
     bad = tried

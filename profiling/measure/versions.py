@@ -49,7 +49,8 @@ ROUNDS_OF_PROCESS = 4
 LEAST_PROCESSES, MOST_PROCESSES = 6, 40  # of each version
 # Processes whose last round is also profiled: the rows of a comparison need no more. Where steps
 # are so slow that processes make fewer rounds, profiled ones would take the time of timed ones.
-_PROFILED, _PROFILED_SLOW = 6, 3
+_PROFILED = 6
+_PROFILED_SLOW = 3
 PROTOCOL = Protocol(
     "versions",
     (LEAST_PROCESSES * ROUNDS_OF_PROCESS, MOST_PROCESSES * ROUNDS_OF_PROCESS),
@@ -100,7 +101,8 @@ class Version:
         where, *settings = rest.split(",")
         place, _, python = where.rpartition("@")
         if not (place and os.access(python, os.X_OK) and Path(python).is_file()):
-            place, python = where, sys.executable
+            place = where
+            python = sys.executable
         variables = [_VARIABLE.fullmatch(setting) for setting in settings]
         if not _NAME.fullmatch(name) or not place or not all(variables):
             raise CurvescopeError(
@@ -233,11 +235,10 @@ def measure_versions(
         run.start_processes()
         for version in versions:
             own = configuration_of_version(version, configuration)
-            machine = (
-                describe_machine(own.device)
-                if own.program is not None
-                else run.time_call(version.name, "describe")
-            )
+            if own.program is not None:
+                machine = describe_machine(own.device)
+            else:
+                machine = run.time_call(version.name, "describe")
             meta = describe_sweep(own.entry, batches, protocol) | machine.entry
             meta[TOGETHER] = {
                 **together,
@@ -317,12 +318,10 @@ class _Run:
         protocol: Protocol,
         start: Callable[..., Any],
     ) -> None:
-        self._versions, self._configuration, self._protocol, self._start = (
-            versions,
-            configuration,
-            protocol,
-            start,
-        )
+        self._versions = versions
+        self._configuration = configuration
+        self._protocol = protocol
+        self._start = start
         self.runs_programs = any(version.program is not None for version in versions)
         self.rounds_of_process = 1 if self.runs_programs else ROUNDS_OF_PROCESS
         self._sites: dict[str, Process | Command] = {}
@@ -425,11 +424,10 @@ class _Run:
         version = next(
             version_of_name for version_of_name in self._versions if version_of_name.name == name
         )
-        advice = (
-            ""
-            if version.python == sys.executable
-            else f" {version.python} needs Curvescope's packages and torch."
-        )
+        if version.python == sys.executable:
+            advice = ""
+        else:
+            advice = f" {version.python} needs Curvescope's packages and torch."
         raise CurvescopeError(f"{where}: {result.why} ({result.detail}).{advice}")
 
     def tell(self, name: str, machine: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,8 @@ from .visits import FAILED, OUT_OF_MEMORY, Empty, StepRow, Visit, VisitPlan
 _GPU_WARM_UP_NS = 100_000_000
 # Time of a visit's profiled steps, in steps: of the first of a size with those that look at its
 # operators and memory.
-_FIRST_PROFILE_STEPS, _PROFILE_STEPS = 5.0, 1.5
+_FIRST_PROFILE_STEPS = 5.0
+_PROFILE_STEPS = 1.5
 _MARK_NS = 1_700  # what a mark costs, as seen
 _LIGHT = 0.002  # share of a step: marks that cost less leave its time as it is
 # share of the time between steps, at a third of the power: then energies are 0.7 % too low
@@ -97,7 +98,8 @@ def _visit(
         unprofiled, marked = _time(workload, count, between, reference, light=how.light)
         if protocol.chooses_steps and _is_unlike(warm_ups[0].last_ns, unprofiled):
             further, marks_of_further = _time(workload, 1, between, light=how.light)
-            unprofiled, marked = unprofiled + further, marked + marks_of_further
+            unprofiled = unprofiled + further
+            marked = marked + marks_of_further
         held = None if held_before is None else read_current(workload.device)
         grown = None
         if held is not None and held_before is not None:
@@ -126,7 +128,8 @@ def _visit(
             ):
                 profiled.append(rows)
         discarded = sum(warm_up.steps for warm_up in warm_ups)
-        first, neighbours = workload.first_profiled.get(batch), find_neighbours(workload.device)
+        first = workload.first_profiled.get(batch)
+        neighbours = find_neighbours(workload.device)
         return Visit(
             unprofiled,
             profiled,
@@ -254,7 +257,8 @@ def warm_up_device(workload: Steps, count: int = 0) -> WarmUp:
     while run < count or together_ns < warm_up_ns(workload.device):
         _, last_ns = workload.time_step()
         first_ns = first_ns if run else last_ns
-        together_ns, run = together_ns + max(last_ns, 1), run + 1
+        together_ns += max(last_ns, 1)
+        run += 1
     return WarmUp(run, last_ns, first_ns)
 
 
@@ -345,7 +349,8 @@ def share_energy(
     if span_ns - together_ns > _MOST_WAITING * span_ns:
         if workload is None:
             return
-        span_ns, joules = 0, [meter.read()]
+        span_ns = 0
+        joules = [meter.read()]
         for index in range(len(timed)):
             span_ns += workload.time_step()[1]
             if meter.integrates or index + 1 == len(timed):

@@ -31,10 +31,8 @@ class Server:
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         """Start it, with other variables of the environment."""
-        command, environment = (
-            python_command(__name__, "serve_file"),
-            {**os.environ, **(variables or {})},
-        )
+        command = python_command(__name__, "serve_file")
+        environment = {**os.environ, **(variables or {})}
         self.process, self._connection = start_with_socket(command, env=environment)
         self._lock = threading.Lock()
 

@@ -31,7 +31,8 @@ from ..recording.store import KERNEL, STEP, RecordingWriter, new_recording_path,
 from .source import Source
 
 # how the reports of Nsight Systems and Nsight Compute begin
-_NSYS_REPORT, _NCU_REPORT = b"NVID", b"NVR\0"
+_NSYS_REPORT = b"NVID"
+_NCU_REPORT = b"NVR\0"
 # Errors of readers whose file has values of the wrong type.
 _UNREADABLE = (
     pa.ArrowException,
@@ -124,7 +125,8 @@ def describe_import(path: AnyPath) -> ImportDocument:
     rows = {table: recording.count_rows(table) for table in TABLES}
     if recording.work != KERNEL:  # a call of an operator may have several rows
         part = recording.arrow("kernels", ["part"])["part"]
-        rows["kernels"] -= pc.sum(pc.greater(part, 0)).as_py() or 0
+        further = pc.sum(pc.greater(part, 0)).as_py()
+        rows["kernels"] -= further or 0
     return ImportDocument(
         str(path),
         str(meta["imported_from"]),

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..attribution.cupti_names import COPY_KINDS, CUPTI_MEMORY, LAUNCH_SHAPE, MANAGED
-from .sqlite_tables import SqliteTables
+from .sqlite_tables import SqliteTables, translate
 
 # Columns of the neutral tables, and the columns of the files.
 WORK = {
@@ -69,30 +69,23 @@ def scan_memory(
     `memory` has the kinds of memory of the host by their numbers.
     """
     columns = _select(work, {"bytes": "bytes", "address": "virtualAddress"}, needed)
-    numbers = pa.array(list(_MEMCPY_KINDS), pa.int64())
-    sides = pa.array(list(memory), pa.int64())
-    for batch in tables.scan(
-        table, dict.fromkeys((*columns.values(), "copyKind", "srcKind", "dstKind"), pa.int64())
-    ):
+    migrations = pa.array(list(_MIGRATIONS), pa.int64())
+    wanted = (*columns.values(), "copyKind", "srcKind", "dstKind")
+    for batch in tables.scan(table, dict.fromkeys(wanted, pa.int64())):
         columns_of_batch = {ours: batch[theirs] for ours, theirs in columns.items()}
         columns_of_batch["kind"] = pa.repeat(kind, batch.num_rows)
-        columns_of_batch["memcpy_kind"] = pa.array(list(_MEMCPY_KINDS.values())).take(
-            pc.index_in(batch["copyKind"], numbers)
-        )
-        of_sides = (
-            pa.array(list(memory.values())).take(pc.index_in(batch[side], sides))
-            for side in ("srcKind", "dstKind")
-        )
-        migrated = pc.is_in(batch["copyKind"], pa.array(list(_MIGRATIONS), pa.int64()))
-        columns_of_batch["host_memory"] = pc.if_else(migrated, MANAGED, pc.coalesce(*of_sides))
+        columns_of_batch["memcpy_kind"] = translate(batch["copyKind"], _MEMCPY_KINDS)
+        source = translate(batch["srcKind"], memory)
+        target = translate(batch["dstKind"], memory)
+        migrated = pc.is_in(batch["copyKind"], migrations)
+        host_memory = pc.coalesce(source, target)
+        columns_of_batch["host_memory"] = pc.if_else(migrated, MANAGED, host_memory)
         yield columns_of_batch
 
 
 def _select(
     work: Mapping[str, str], further: Mapping[str, str], needed: Sequence[str] | None
 ) -> dict[str, str]:
-    return (
-        {**work, **further}
-        if needed is None
-        else {ours: work[ours] for ours in needed if ours in work}
-    )
+    if needed is None:
+        return {**work, **further}
+    return {ours: work[ours] for ours in needed if ours in work}

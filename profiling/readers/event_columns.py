@@ -78,7 +78,8 @@ class EventColumns:
 
     def having(self, ph: str, events: Sequence[Any]) -> list[Any]:
         """The events with this `ph` among some; callers may read the attribute `cat`."""
-        usual, any_ = self._types[ph], self.event_type
+        usual = self._types[ph]
+        any_ = self.event_type
         return [
             event
             for event in events
@@ -90,25 +91,20 @@ class EventColumns:
         args: list[Any] = []
         if any(field.in_args for field in fields):
             args = [event.args or self._no_args for event in events]
-        values_of = {
-            field: list(map(self._values[field], args if field.in_args else events))
-            for field in fields
-        }
-        absent = EventColumn(np.full(len(events), NONE, np.int64), np.zeros(len(events), np.bool_))
-        present = [
-            field
-            for field in fields
-            if not all(map(is_, values_of[field], repeat(_TYPES[field.kind][1])))
-        ]
-        texts = self._texts(
-            {field.name: values_of[field] for field in present if field.kind == JSON}
-        )
-        others = {
-            field.name: self._column(values_of[field], field)
-            for field in present
-            if field.name not in texts
-        }
-        return dict.fromkeys([field.name for field in fields], absent) | texts | others
+        raw = {}
+        for field in fields:
+            values = list(map(self._values[field], args if field.in_args else events))
+            absent = _TYPES[field.kind][1]
+            if not all(map(is_, values, repeat(absent))):
+                raw[field] = values
+        nothing = EventColumn(np.full(len(events), NONE, np.int64), np.zeros(len(events), np.bool_))
+        columns = dict.fromkeys((field.name for field in fields), nothing)
+        texts = self._texts({field.name: raw[field] for field in raw if field.kind == JSON})
+        columns |= texts
+        for field, values in raw.items():
+            if field.name not in texts:
+                columns[field.name] = self._column(values, field)
+        return columns
 
     def _texts(self, raw_of: dict[str, list[msgspec.Raw]]) -> dict[str, EventColumn]:
         """Columns of JSON, by all texts of an event at once; none if one of them is unreadable."""
@@ -206,8 +202,12 @@ def _struct(
     """A structure of known attributes (name, type, default) and fields; in a union that of events
     with this `ph`.
     """
-    attributes = [*fixed, *((_attribute(field), *_TYPES[field.kind]) for field in fields)]
-    rename = {_attribute(f): f.name for f in fields}
+    attributes = list(fixed)
+    rename = {}
+    for field in fields:
+        attribute = _attribute(field)
+        attributes.append((attribute, *_TYPES[field.kind]))
+        rename[attribute] = field.name
     return msgspec.defstruct(
         name, attributes, rename=rename, gc=False, tag_field=ph and "ph", tag=ph
     )
@@ -226,20 +226,25 @@ def _times(raw: list[msgspec.Raw]) -> npt.NDArray[np.int64]:
         raise ValueError
     digits = np.fromstring(text.replace(b".", b""), np.int64, sep=",")
     letters = np.frombuffer(text, np.uint8)
-    marks = np.append(np.flatnonzero((letters == ord(",")) | (letters == ord("."))), len(text))
-    points = np.flatnonzero(letters[marks[:-1]] == ord("."))
+    is_point = letters == ord(".")
+    marks = np.flatnonzero((letters == ord(",")) | is_point)
+    points = np.flatnonzero(is_point[marks])
+    marks = np.append(marks, len(text))
     decimals = np.zeros(len(raw), np.int64)
     number = points - np.arange(len(points))  # commas before each point
     decimals[number] = marks[points + 1] - marks[points] - 1
     larger = _POWERS[np.clip(3 - decimals, 0, 3)]
     most = LATEST_NS // larger
-    if len(digits) != len(raw) or not ((-most < digits) & (digits < most) & (decimals < 18)).all():
+    if len(digits) != len(raw):
+        raise ValueError
+    possible = (-most < digits) & (digits < most) & (decimals < 18)
+    if not possible.all():
         raise ValueError
     if decimals.max() <= 3:
         return digits * larger
     smaller = _POWERS[np.clip(decimals - 3, 0, 18)]
     whole, rest = np.divmod(digits * larger, smaller)
-    rounded: npt.NDArray[np.int64] = whole + (
-        (2 * rest > smaller) | ((2 * rest == smaller) & (whole % 2 == 1))
-    )
+    rounds_up = 2 * rest > smaller
+    is_half = 2 * rest == smaller
+    rounded: npt.NDArray[np.int64] = whole + (rounds_up | (is_half & (whole % 2 == 1)))
     return rounded

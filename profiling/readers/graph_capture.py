@@ -49,8 +49,10 @@ class _Capture(NamedTuple):
 
     def fits(self, kernels: Sequence[str]) -> bool:
         """Whether a replay of these kernels may be one of this capture."""
-        same = (own is None or own == name for own, name in zip(self.names, kernels, strict=False))
-        return len(self.names) == len(kernels) and all(same)
+        if len(self.names) != len(kernels):
+            return False
+        pairs = zip(self.names, kernels, strict=True)
+        return all(own is None or own == name for own, name in pairs)
 
 
 class _Captures:
@@ -62,7 +64,8 @@ class _Captures:
     """
 
     def __init__(self, captures: Sequence[_Capture], budget: Budget) -> None:
-        self.captures, self._budget = captures, budget
+        self.captures = captures
+        self._budget = budget
         # by the number of launches and the places of known names, then by these names: indices
         self._known: dict[int, dict[tuple[int, ...], dict[tuple[str, ...], list[int]]]] = {}
         for index, capture in enumerate(captures):
@@ -95,10 +98,10 @@ class _Captures:
 
     def _none_fits(self, kernels: int) -> CurvescopeError:
         sizes = ", ".join(map(str, sorted(self._known)))
+        graphs = f"{counted(len(self.captures), 'graph')} of {sizes} launches"
         return CurvescopeError(
             f"--capture: a replay of {counted(kernels, 'kernel')} fits no captured graph "
-            f"({counted(len(self.captures), 'graph')} of {sizes} launches); give the trace of the "
-            "capture of the same program at the same batch size."
+            f"({graphs}); give the trace of the capture of the same program at the same batch size."
         )
 
 
@@ -144,12 +147,11 @@ def read_graph_data(path: Path) -> Mapping[int, Ints]:
             f"--graph-data {path}: no JSON of CUDAGraph.get_graph_data() ({error}); write it with "
             "`json.dump(graph.get_graph_data(), file)`, or a list of those of several graphs."
         ) from error
-    return {
-        graph.exec_graph_id: np.sort(
-            [node.node_id & _NODE_MASK for node in graph.nodes if node.node_type == "kernel"]
-        )
-        for graph in (graphs if isinstance(graphs, list) else [graphs])
-    }
+    numbers = {}
+    for graph in graphs if isinstance(graphs, list) else [graphs]:
+        kernels = [node.node_id for node in graph.nodes if node.node_type == "kernel"]
+        numbers[graph.exec_graph_id] = np.sort([number & _NODE_MASK for number in kernels])
+    return numbers
 
 
 def join_capture(
@@ -180,9 +182,11 @@ def join_capture(
         )
     shift = _shift_ns(ranges, kernels, captured_ranges, captured_launches)
     if nodes:
-        joined, how = _by_nodes(kernels, replays, captures, nodes), "numbers of the nodes"
+        joined = _by_nodes(kernels, replays, captures, nodes)
+        how = "numbers of the nodes"
     else:
-        joined, how = _by_order(kernels, replays, captures), "names of the kernels"
+        joined = _by_order(kernels, replays, captures)
+        how = "names of the kernels"
         if any(None in replay.capture.names for replay in joined):
             how = "order of the kernels; the capture does not name them"
     kernels = _place_kernels(kernels, joined, shift)
@@ -192,10 +196,14 @@ def join_capture(
 
 
 def _by_order(kernels: pa.Table, replays: Sequence[Ints], captures: _Captures) -> list[_Replay]:
-    names, graphs = _texts(kernels, "name"), int_column(kernels, "graph_id")
-    after, chosen, of_graph = -1, [], dict[int, int]()
+    names = _texts(kernels, "name")
+    graphs = int_column(kernels, "graph_id")
+    after = -1
+    chosen = []
+    of_graph = dict[int, int]()
     for rows in replays:
-        of_replay, graph = [names[row] or "" for row in rows], int(graphs[rows[0]])
+        of_replay = [names[row] or "" for row in rows]
+        graph = int(graphs[rows[0]])
         index = of_graph.get(graph)
         if index is None or graph == NONE or not captures.captures[index].fits(of_replay):
             index = captures.next_fitting(of_replay, after)
@@ -213,28 +221,28 @@ def _by_nodes(
     """The kernels whose nodes are known, at the captures of their graphs: the next of as many
     launches for each.
     """
-    of_graph, after = {}, -1
+    of_graph = {}
+    after = -1
     for graph, numbers in sorted(nodes.items()):
         after = captures.next_fitting([""] * len(numbers), after)
         of_graph[graph] = captures.captures[after]
-    graphs, node = (
-        int_column(kernels, "graph_id"),
-        int_column(kernels, "graph_node_id") & _NODE_MASK,
-    )
+    graphs = int_column(kernels, "graph_id")
+    node = int_column(kernels, "graph_node_id") & _NODE_MASK
     placed = []
     for rows in replays:
         graph = int(graphs[rows[0]])
-        captured = rows[np.isin(node[rows], nodes[graph])] if graph in nodes else rows[:0]
-        if len(captured):
-            placed.append(
-                _Replay(captured, of_graph[graph], np.searchsorted(nodes[graph], node[captured]))
-            )
+        if graph in nodes:
+            captured = rows[np.isin(node[rows], nodes[graph])]
+            if len(captured):
+                position = np.searchsorted(nodes[graph], node[captured])
+                placed.append(_Replay(captured, of_graph[graph], position))
     if not placed:
         numbered = sorted({int(graphs[rows[0]]) for rows in replays} - {NONE})
+        replayed = ", ".join(map(str, numbered)) or "graphs without numbers, as before CUDA 12"
+        wanted = ", ".join(map(str, nodes))
         raise CurvescopeError(
-            f"--graph-data: the profile replays none of its graphs ({', '.join(map(str, nodes))}); "
-            "it replays "
-            f"{', '.join(map(str, numbered)) or 'graphs without numbers, as before CUDA 12'}."
+            f"--graph-data: the profile replays none of its graphs ({wanted}); it replays "
+            f"{replayed}."
         )
     return placed
 
@@ -262,28 +270,27 @@ def _replays(launches: pa.Table, kernels: pa.Table) -> list[Ints]:
     else of time.
     """
     calls = _texts(launches, "name")
-    replay_ids = int_column(launches, "correlation_id")[
-        [bool(_REPLAY.fullmatch(name or "")) for name in calls]
-    ]
-    correlation, start = int_column(kernels, "correlation_id"), int_column(kernels, "start_ns")
+    is_replay = [bool(_REPLAY.fullmatch(name or "")) for name in calls]
+    replay_ids = int_column(launches, "correlation_id")[is_replay]
+    correlation = int_column(kernels, "correlation_id")
+    start = int_column(kernels, "start_ns")
     rows = np.flatnonzero(np.isin(correlation, replay_ids[replay_ids != NONE]))
     rows = rows[np.argsort(start[rows], kind="stable")]
+    if not len(rows):
+        return []
+    rows = rows[np.argsort(correlation[rows], kind="stable")]
+    edges = np.flatnonzero(np.diff(correlation[rows])) + 1
+    replays = np.split(rows, edges)
+    replays.sort(key=lambda replay: int(start[replay[0]]))
     node = int_column(kernels, "graph_node_id")
-    order = np.argsort(correlation[rows], kind="stable")
-    of_replay = (
-        np.split(order, np.flatnonzero(np.diff(correlation[rows][order])) + 1) if len(rows) else []
-    )
-    replays = [rows[positions] for positions in of_replay]
-    replays.sort(key=lambda positions: int(start[positions[0]]))
-    numbered = [
-        len(np.unique(node[replay])) == len(replay) and bool((node[replay] != NONE).all())
-        for replay in replays
-    ]
-    in_order = (replay[np.argsort(node[replay], kind="stable")] for replay in replays)
-    return [
-        ordered if is_numbered else replay
-        for replay, ordered, is_numbered in zip(replays, in_order, numbered, strict=True)
-    ]
+    return [_order_nodes(replay, node[replay]) for replay in replays]
+
+
+def _order_nodes(replay: Ints, node: Ints) -> Ints:
+    """The kernels of a replay by their nodes, if these number all of them."""
+    if (node == NONE).any() or len(np.unique(node)) < len(replay):
+        return replay
+    return replay[np.argsort(node, kind="stable")]
 
 
 def _place_kernels(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) -> pa.Table:
@@ -299,7 +306,8 @@ def _place_kernels(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) 
         rows, capture, at = replay
         if (recorded[rows] == NONE).any():
             node[rows] = at + 1
-        time_ns[rows], thread[rows] = capture.time_ns[at] + shift_ns, capture.thread[at]
+        time_ns[rows] = capture.time_ns[at] + shift_ns
+        thread[rows] = capture.thread[at]
     columns = {"graph_node_id": node, "capture_ns": time_ns, "capture_thread_key": thread}
     kernels = kernels.drop_columns([name for name in columns if name in kernels.column_names])
     for name, values in columns.items():
@@ -308,8 +316,10 @@ def _place_kernels(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) 
 
 
 def _captures(launches: pa.Table) -> list[_Capture]:
-    names, kernels = _texts(launches, "name"), _texts(launches, "kernel")
-    start, thread = int_column(launches, "start_ns"), int_column(launches, "thread_key")
+    names = _texts(launches, "name")
+    kernels = _texts(launches, "kernel")
+    start = int_column(launches, "start_ns")
+    thread = int_column(launches, "thread_key")
     captures: list[_Capture] = []
     open_rows: list[int] | None = None
     for row in np.argsort(start, kind="stable").tolist():
@@ -334,9 +344,11 @@ def _shift_ns(
     ranges: pa.Table, kernels: pa.Table, captured_ranges: pa.Table, captured_launches: pa.Table
 ) -> int:
     """The shift that puts the capture after the execution, so that no moment belongs to both."""
-    last = max(int(int_column(table, "end_ns").max(initial=0)) for table in (ranges, kernels))
+    ends = [int_column(table, "end_ns") for table in (ranges, kernels)]
     starts = [int_column(table, "start_ns") for table in (captured_ranges, captured_launches)]
-    return last + _APART_NS - min(int(column.min()) for column in starts if len(column))
+    last = max(int(column.max(initial=0)) for column in ends)
+    first = min(int(column.min()) for column in starts if len(column))
+    return last + _APART_NS - first
 
 
 def _move_ranges(ranges: pa.Table, shift_ns: int) -> pa.Table:

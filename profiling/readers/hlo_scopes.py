@@ -38,7 +38,8 @@ MESSAGES = {
 # Opcodes that a custom fusion is named after, the first that is in it.
 _WORK = ("convolution", "dot", "reduce-window", "reduce")
 _NO_WORK = len(_WORK)
-_CUSTOM_FUSION, _CUSTOM_CALL = "kCustom", "custom-call"
+_CUSTOM_FUSION = "kCustom"
+_CUSTOM_CALL = "custom-call"
 _MOST_USES = 4  # from an instruction to the one that uses its result, and so on
 
 
@@ -61,27 +62,29 @@ class Instructions:
 
 
 def instructions_of(modules: Mapping[str, Any]) -> Instructions:
-    """What modules tell of their instructions; each by the name that it is stored under."""
-    paths = {
-        (of, name): path.partition(";")[0]
-        for of, module in modules.items()
-        for name, path in _paths(module)
-    }
-    custom = {(of, name): what for of, module in modules.items() for name, what in _custom(module)}
-    names = {of: str(module.name) for of, module in modules.items()}
-    return Instructions(
-        frozenset(modules), paths | _find_agreed(paths, names), custom | _find_agreed(custom, names)
-    )
+    """The scopes and contents of the modules' instructions, each by its stored name."""
+    paths = {}
+    custom = {}
+    names = {}
+    for module_name, module in modules.items():
+        names[module_name] = str(module.name)
+        for name, path in _paths(module):
+            paths[module_name, name] = path.partition(";")[0]
+        for name, what in _custom(module):
+            custom[module_name, name] = what
+    paths |= _find_agreed(paths, names)
+    custom |= _find_agreed(custom, names)
+    return Instructions(frozenset(modules), paths, custom)
 
 
 def _find_agreed(
     of_programs: Mapping[tuple[str, str], str], names: Mapping[str, str]
 ) -> dict[Any, str]:
-    """What all programs of a name tell of an instruction, by this name."""
+    """The text that all programs of a name have for an instruction, by this name."""
     by_name: dict[tuple[str, str], set[str]] = {}
-    for (of, instruction), what in of_programs.items():
-        by_name.setdefault((names[of], instruction), set()).add(what)
-    return {key: whats.pop() for key, whats in by_name.items() if len(whats) == 1}
+    for (program, instruction), what in of_programs.items():
+        by_name.setdefault((names[program], instruction), set()).add(what)
+    return {key: texts.pop() for key, texts in by_name.items() if len(texts) == 1}
 
 
 def _custom(module: Any) -> Iterator[tuple[str, str]]:
@@ -112,7 +115,8 @@ def _paths(module: Any) -> Iterator[tuple[str, str]]:
             for operand in instruction.operand_ids:
                 users.setdefault(operand, instruction)
         for instruction in computation.instructions:
-            path, used = _own_path(instruction, inside), instruction
+            path = _own_path(instruction, inside)
+            used = instruction
             for _ in range(_MOST_USES):
                 if path or (used := users.get(used.id)) is None:
                     break

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ...base.errors import CurvescopeError
 from ..attribution.fused_kernels import VIEWS, FusedOperator, encode_shares, shares_of
@@ -35,6 +35,9 @@ _COMMENT = re.compile(r"\s*(?:#|//)\s*(.*)")
 _RETURN = re.compile(r"return (%.*)")
 _OPERAND = re.compile(r"%(\w+)")
 _BITS = re.compile(r"[a-z]+(\d+)")
+
+
+_Value = TypeVar("_Value")
 
 
 class _Node(NamedTuple):
@@ -65,7 +68,7 @@ def read_generated(folder: Path) -> GeneratedKernels:
         raise CurvescopeError(
             f"--inductor {folder}: no folder; give that of TORCHINDUCTOR_CACHE_DIR."
         )
-    shares_of_kernel: dict[str, set[str]] = {}
+    shares: dict[str, set[str]] = {}
     work: dict[str, set[int | None]] = {}
     try:
         for number, file in enumerate(folder.rglob("*.py")):
@@ -73,28 +76,33 @@ def read_generated(folder: Path) -> GeneratedKernels:
                 raise CurvescopeError(
                     f"--inductor {folder}: over {_MOST_FILES} files; give a folder inside it."
                 )
-            if (
-                not file.is_file()
-                or file.stat().st_size > _LARGEST_BYTES
-                or _MARK not in (code := file.read_bytes())
-            ):
+            if not file.is_file() or file.stat().st_size > _LARGEST_BYTES:
+                continue
+            code = file.read_bytes()
+            if _MARK not in code:
                 continue
             for name, operators, flops in _kernels(code.decode(errors="replace").splitlines()):
-                if (text := encode_shares(shares_of(operators))) is not None:
-                    shares_of_kernel.setdefault(name, set()).add(text)
+                text = encode_shares(shares_of(operators))
+                if text is not None:
+                    shares.setdefault(name, set()).add(text)
                     work.setdefault(name, set()).add(flops)
     except OSError as error:
         raise CurvescopeError(f"--inductor {folder}: {error.strerror or error}.") from error
-    if not shares_of_kernel:
+    if not shares:
         raise CurvescopeError(
             f"--inductor {folder}: no Triton kernel of Inductor in it. Set TORCHINDUCTOR_CACHE_DIR "
             "when the program runs on a GPU, and give that folder."
         )
-    counted = {name: next(iter(flops)) for name, flops in work.items() if len(flops) == 1}
-    return GeneratedKernels(
-        {name: texts.pop() for name, texts in shares_of_kernel.items() if len(texts) == 1},
-        {name: flops for name, flops in counted.items() if flops is not None},
-    )
+    work_of_kernel = {}
+    for name, flops in _find_certain(work).items():
+        if flops is not None:
+            work_of_kernel[name] = flops
+    return GeneratedKernels(_find_certain(shares), work_of_kernel)
+
+
+def _find_certain(values: Mapping[str, set[_Value]]) -> dict[str, _Value]:
+    """The value of each name that has only one."""
+    return {name: next(iter(distinct)) for name, distinct in values.items() if len(distinct) == 1}
 
 
 def _kernels(lines: Iterable[str]) -> Iterator[tuple[str, list[FusedOperator], int | None]]:
@@ -132,11 +140,13 @@ def _nodes(comments: Iterable[str]) -> dict[str, _Node]:
     nodes = {}
     for match in filter(None, map(_NODE.match, comments)):
         op = f"{match['space']}::{match['op']}" if match["op"] else None
-        elements, bits = _elements(match), _BITS.match(match["type"] or "")
-        size = 0 if elements is None or bits is None else elements.number * int(bits[1]) // 8
-        nodes[match["name"]] = _Node(
-            op, size, elements, tuple(_OPERAND.findall(match["arguments"] or ""))
-        )
+        elements = _elements(match)
+        bits = _BITS.match(match["type"] or "")
+        size = 0
+        if elements is not None and bits is not None:
+            size = elements.number * int(bits[1]) // 8
+        operands = tuple(_OPERAND.findall(match["arguments"] or ""))
+        nodes[match["name"]] = _Node(op, size, elements, operands)
     return nodes
 
 
@@ -157,7 +167,8 @@ def _flops(comments: Sequence[str], nodes: Mapping[str, _Node]) -> int | None:
         for source in filter(None, map(_SOURCE.fullmatch, comments))
         for name in source[2].split(", ")
     }
-    total, computing = 0, [node for node in nodes.values() if node.op is not None]
+    total = 0
+    computing = [node for node in nodes.values() if node.op is not None]
     for op, _, result, operands in computing:
         first = nodes.get(operands[0]) if operands else None
         flops = node_flops(str(op), result, None if first is None else first.elements)
@@ -179,28 +190,32 @@ def _attribute_bytes(
     own: dict[str, set[str]] = {}
     rest: set[str] = set()
     for source in filter(None, map(_SOURCE.fullmatch, comments)):
-        names = {
-            name for name in source[2].split(", ") if name in nodes and nodes[name].op not in VIEWS
-        }
-        op = nodes[next(iter(names))].op if len(names) == 1 else None
-        (own.setdefault(op, set()) if op in originals and op is not None else rest).update(names)
+        names = [name for name in source[2].split(", ") if name in nodes]
+        computing = {name for name in names if nodes[name].op not in VIEWS}
+        op = nodes[next(iter(computing))].op if len(computing) == 1 else None
+        if op in originals and op is not None:
+            own.setdefault(op, set()).update(computing)
+        else:
+            rest |= computing
     left = [op for op in originals if op not in own]
     if len(left) > 1 or (rest and not left):
         return {}
     own |= dict.fromkeys(left, rest)
-    returned = {
-        name
-        for match in filter(None, map(_RETURN.fullmatch, comments))
-        for name in _OPERAND.findall(match[1])
-    }
+    returned: set[str] = set()
+    for match in filter(None, map(_RETURN.fullmatch, comments)):
+        returned.update(_OPERAND.findall(match[1]))
     moved = {op: _count_moved_bytes(names, nodes, returned) for op, names in own.items()}
     return moved if all(moved.values()) else {}
 
 
 def _count_moved_bytes(inside: set[str], nodes: Mapping[str, _Node], returned: set[str]) -> int:
     """Bytes that some nodes read from others and give to others, each tensor once."""
-    read = {operand for name in inside for operand in nodes[name].operands} - inside
-    used = {
-        operand for name, node in nodes.items() if name not in inside for operand in node.operands
-    } | returned
-    return sum(nodes[name].bytes for name in read | (used & inside) if name in nodes)
+    read: set[str] = set()
+    used = set(returned)
+    for name, node in nodes.items():
+        if name in inside:
+            read.update(node.operands)
+        else:
+            used.update(node.operands)
+    moved = (read - inside) | (used & inside)
+    return sum(nodes[name].bytes for name in moved if name in nodes)

@@ -142,25 +142,26 @@ def _read_batched(row: dict[str, str]) -> Iterator[dict[str, Any]]:
     ):
         seconds = parse_number(row.get(name, ""))
         if "B" in row:
-            size, after = batch, "prompts" if what == "prefill" else "after prompts"
+            size = batch
+            after = "prompts" if what == "prefill" else "after prompts"
             problem = f"{what}, {after} of {prompt} tokens"
         else:
             size = None if held is None or tokens is None else held + tokens // 2
             problem = f"{what} of {tokens} tokens over the tokens of context"
         if prompt is not None and size and count and seconds and seconds < 1e6:
-            yield {
-                "problem": problem,
-                "batch": size,
-                "duration_ns": max(1, round(1e9 * seconds / count)),
-            }
+            step_ns = max(1, round(1e9 * seconds / count))
+            yield {"problem": problem, "batch": size, "duration_ns": step_ns}
 
 
 def _tests(row: dict[str, str]) -> Iterator[_Test]:
     """A row of `llama-bench` with a prompt or with generated tokens alone."""
-    test, rate = _TEST.fullmatch(row.get("test", "")), _RATE.fullmatch(row.get("t/s", ""))
+    test = _TEST.fullmatch(row.get("test", ""))
+    rate = _RATE.fullmatch(row.get("t/s", ""))
     if test is None or rate is None:
         return
-    tokens, per_s, spread = whole(test[2], _MOST), parse_number(rate[1]), parse_number(rate[2])
+    tokens = whole(test[2], _MOST)
+    per_s = parse_number(rate[1])
+    spread = parse_number(rate[2])
     if not tokens or not per_s or spread is None or tokens / per_s > 1e6:
         return
     named = [
@@ -179,14 +180,13 @@ def _of_tests(tests: list[_Test]) -> Iterator[dict[str, Any]]:
         lengths[test.of_depth].add(test.tokens)
     for test in tests:
         if len(depths[test.of_length]) > len(lengths[test.of_depth]):
-            one = test.kind == "tg"  # whose time is that of one token
-            what = "a generated token" if one else f"{test.tokens} prompt tokens"
-            yield _row(
-                test,
-                f"{test.named}, {what} over the tokens of context",
-                (test.depth or 0) + test.tokens // 2,
-                1 if one else test.tokens,
-            )
+            what = f"{test.tokens} prompt tokens"
+            tokens = test.tokens
+            if test.kind == "tg":
+                what = "a generated token"
+                tokens = 1
+            problem = f"{test.named}, {what} over the tokens of context"
+            yield _row(test, problem, (test.depth or 0) + test.tokens // 2, tokens)
         elif test.kind == "pp":
             depth = "" if test.depth is None else f" @ d{test.depth}"
             yield _row(test, f"{test.named}, prompt{depth}", test.tokens, test.tokens)

@@ -70,16 +70,11 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Options) -> None:
     traces = snapshot.get("device_traces") or [[]]
-    device = (
-        max(range(len(traces)), key=lambda device_index: len(traces[device_index]))
-        if options.device is None
-        else options.device
-    )
-    events = (
-        [event for event in traces[device] if text_of(event, "action") in _CHANGES]
-        if device < len(traces)
-        else []
-    )
+    device = options.device
+    if device is None:
+        device = max(range(len(traces)), key=lambda index: len(traces[index]))
+    trace = traces[device] if device < len(traces) else []
+    events = [event for event in trace if text_of(event, "action") in _CHANGES]
     if not events:
         raise CurvescopeError(
             f"it has no events of GPU {device}: call torch.cuda.memory._record_memory_history() "
@@ -89,15 +84,20 @@ def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Option
         segment for segment in snapshot["segments"] if segment.get("device", device) == device
     ]
     spans = spans_of([])
-    placement = place(spans)
-    window = (0, 2 * len(events))
-    rows = peak_rows(
-        spans, placement, np.zeros(0, np.int64), _allocations(segments, events), window
-    )
+    nothing = np.zeros(0, np.int64)
+    allocations = _allocations(segments, events)
+    rows = peak_rows(spans, place(spans), nothing, allocations, (0, 2 * len(events)))
     writer.write("peaks", columns_of([{"batch": options.batch, **row} for row in rows]))
     times_us = [number_of(event, "time_us") for event in events if "time_us" in event] or [0]
-    step = {"step": 0, "batch": options.batch, "round": 0, "index": 0, "profiled": True}
-    describe_steps(writer, [{**step, "duration_ns": (times_us[-1] - times_us[0]) * 1000}], _WHOLE)
+    step = {
+        "step": 0,
+        "batch": options.batch,
+        "round": 0,
+        "index": 0,
+        "profiled": True,
+        "duration_ns": (times_us[-1] - times_us[0]) * 1000,
+    }
+    describe_steps(writer, [step], _WHOLE)
 
 
 def _allocations(
@@ -111,21 +111,40 @@ def _allocations(
     if min(sizes + totals) < 0:
         raise CurvescopeError("it has an event of less than 0 bytes; record it again.")
     check_total(sum(sizes + totals))
-    stacks = _Stacks()
-    changes = np.array(
-        [
-            np.multiply(_CHANGES[event["action"]], size)
-            for event, size in zip(events, sizes, strict=True)
-        ],
-        np.int64,
-    )
+    signs = np.array([_CHANGES[event["action"]] for event in events], np.int64)
+    changes = signs * np.array(sizes, np.int64)[:, None]
     blocks = list(_blocks(segments))
     at_end = np.array([sum(size for _, size, _ in blocks), sum(totals)])
-    levels = at_end - changes.sum(axis=0) + np.cumsum(changes, axis=0)
+    at_begin = at_end - changes.sum(axis=0)
+    levels = at_begin + np.cumsum(changes, axis=0)
+    tensors = _tensors(events, sizes, blocks)
+    given_out = changes[:, 0] != 0
+    addresses = np.array([event["addr"] for event in events], np.int64)
+    time_ns = 2 * np.flatnonzero(given_out)
+    allocated, reserved = levels[given_out].T
+    return Allocations(
+        time_ns,
+        np.zeros(len(time_ns), np.int64),
+        changes[given_out, 0],
+        addresses[given_out],
+        allocated,
+        reserved,
+        tensors,
+    )
+
+
+def _tensors(
+    events: Sequence[Mapping[str, Any]],
+    sizes: Sequence[int],
+    blocks: Sequence[tuple[int, int, Any]],
+) -> list[KnownTensor]:
+    """The tensors that were allocated, and those that were there before."""
+    stacks = _Stacks()
     freed_at: dict[int, int] = {}
     tensors = []
     for index in reversed(range(len(events))):
-        event, address = events[index], number_of(events[index], "addr")
+        event = events[index]
+        address = number_of(event, "addr")
         if event["action"] == "alloc":
             kind, line = stacks.about(event.get("frames", ()), stays=address not in freed_at)
             tensors.append(KnownTensor(2 * index + 1, address, sizes[index], kind, line=line))
@@ -138,11 +157,7 @@ def _allocations(
             # What was allocated before the recording began has no stack, whatever it is.
             kind, line = stacks.about(frames, stays=True) if frames else (HELD, None)
             tensors.append(KnownTensor(2 * len(events), address, size, kind, line=line))
-    given_out = changes[:, 0] != 0
-    address = np.array([event["addr"] for event in events], np.int64)[given_out]
-    time_ns = 2 * np.flatnonzero(given_out)
-    of_blocks = (changes[given_out, 0], address, levels[given_out, 0], levels[given_out, 1])
-    return Allocations(time_ns, np.zeros(len(time_ns), np.int64), *of_blocks, tensors)
+    return tensors
 
 
 def _blocks(segments: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, Frames]]:

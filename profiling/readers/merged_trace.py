@@ -13,6 +13,7 @@ import re
 
 import numpy as np
 
+from ..attribution.columns import count_true, flags_of
 from ..attribution.nesting import NONE, Ints
 from .pytorch_events import PROCESS, Events
 
@@ -50,11 +51,9 @@ def keep_processes(events: Events, kept: set[int], others: set[int]) -> None:
     """Leave out the events of other processes; those of a process that is no rank's stay."""
     left_out = np.array(sorted(others - kept), np.int64)
     for group, pieces in events.pieces.items():
-        rows = [~np.isin(piece[PROCESS], left_out) for piece in pieces]
-        events.pieces[group] = [
-            {name: column[kept_rows] for name, column in piece.items()}
-            for piece, kept_rows in zip(pieces, rows, strict=True)
-        ]
+        for index, piece in enumerate(pieces):
+            rows = ~np.isin(piece[PROCESS], left_out)
+            events.pieces[group][index] = {name: column[rows] for name, column in piece.items()}
 
 
 def communication_ms(events: Events, ranks: list[set[int]]) -> list[float]:
@@ -63,20 +62,19 @@ def communication_ms(events: Events, ranks: list[set[int]]) -> list[float]:
     for piece in events.pieces["device"]:
         names, code = np.unique(piece["name"], return_inverse=True)
         texts = [events.texts[name].lower() for name in names.tolist()]
-        communicates = np.array([text.startswith(_COLLECTIVES) for text in texts], bool)[code]
+        communicates = flags_of(texts, lambda text: text.startswith(_COLLECTIVES))[code]
+        duration_ns = piece["end_ns"] - piece["start_ns"]
         for rank, processes in enumerate(ranks):
             rows = communicates & np.isin(piece[PROCESS], list(processes))
-            sums[rank] += float((piece["end_ns"] - piece["start_ns"])[rows].sum()) / 1e6
+            sums[rank] += float(duration_ns[rows].sum()) / 1e6
     return sums
 
 
 def _processes(events: Events, group: str) -> list[int]:
     processes = [np.unique(piece[PROCESS]) for piece in events.pieces[group]]
-    return (
-        [text for text in np.unique(np.concatenate(processes)).tolist() if text != NONE]
-        if processes
-        else []
-    )
+    if processes:
+        return [text for text in np.unique(np.concatenate(processes)).tolist() if text != NONE]
+    return []
 
 
 def _order(text: str) -> list[tuple[bool, int, str]]:
@@ -103,26 +101,28 @@ def _launching(gpu: int, hosts: list[int], events: Events) -> int | None:
     """The process that launched most of a GPU's work, by correlation ids and order; None if none
     clearly did.
     """
-    work = _rows(events, "device", gpu)
+    work_ids, work_ns = _rows(events, "device", gpu)
     launched = []
     for host in hosts:
-        calls = _rows(events, "calls", host)
-        order = np.argsort(calls[0], kind="stable")
-        at = np.searchsorted(calls[0][order], work[0])
-        nearest = order[np.minimum(at, len(order) - 1)] if len(order) else np.zeros(0, np.int64)
-        same = calls[0][nearest] == work[0] if len(order) else np.zeros(len(work[0]), bool)
-        before = same & (calls[1][nearest] <= work[1]) if len(order) else same
-        launched.append(int(np.count_nonzero(before)))
+        ids, starts_ns = _rows(events, "calls", host)
+        if not len(ids):
+            launched.append(0)
+            continue
+        order = np.argsort(ids, kind="stable")
+        at = np.searchsorted(ids[order], work_ids)
+        nearest = order[np.minimum(at, len(order) - 1)]
+        is_launch = (ids[nearest] == work_ids) & (starts_ns[nearest] <= work_ns)
+        launched.append(count_true(is_launch))
     first, second = sorted(launched, reverse=True)[:2]
     return launched.index(first) if first > _CLEAR * second else None
 
 
 def _rows(events: Events, group: str, process: int) -> tuple[Ints, Ints]:
     """Correlation ids and starts of one process."""
-    pieces = [(piece, piece[PROCESS] == process) for piece in events.pieces[group]]
-    columns = ("correlation_id", "start_ns")
-    empty = [np.zeros(0, np.int64)]
-    ids, starts = (
-        np.concatenate([*empty, *(piece[c][rows] for piece, rows in pieces)]) for c in columns
-    )
-    return ids, starts
+    ids = [np.zeros(0, np.int64)]
+    starts = [np.zeros(0, np.int64)]
+    for piece in events.pieces[group]:
+        rows = piece[PROCESS] == process
+        ids.append(piece["correlation_id"][rows])
+        starts.append(piece["start_ns"][rows])
+    return np.concatenate(ids), np.concatenate(starts)

@@ -79,10 +79,12 @@ class Metric:
 def metrics() -> tuple[Metric, ...]:
     """The table, in order."""
     defaults = {"part": "", "capabilities": (), "multiplied_by": (), "recorded": True}
-    entries = ({**defaults, **entry} for entry in load_toml("metrics.toml")["metric"])
-    return tuple(
-        Metric(**entry | {name: tuple(entry[name]) for name in _LISTS}) for entry in entries
-    )
+    table = []
+    for entry in load_toml("metrics.toml")["metric"]:
+        fields = {**defaults, **entry}
+        fields |= {name: tuple(fields[name]) for name in _LISTS}
+        table.append(Metric(**fields))
+    return tuple(table)
 
 
 def load_toml(name: str) -> dict[str, Any]:
@@ -102,15 +104,19 @@ def choose_metrics(tool: str, capability: str | None = None) -> list[str]:
 
     Without its compute capability, e.g. `9.0`, only entries that any device supports.
     """
-    first: dict[tuple[str, str], Metric] = {}
+    columns = set()
+    names: dict[str, None] = {}
     for metric in metrics():
         # Labels of report pages cannot be requested as metrics. Every device since Volta has
         # Volta's own metric.
         requestable = all(" " not in name and name != "Duration" for name in metric.names)
         fits = not metric.capabilities or (capability or "7.0") in metric.capabilities
-        if metric.tool == tool and metric.recorded and requestable and fits:
-            first.setdefault((metric.column, metric.part), metric)
-    return list(dict.fromkeys(name for metric in first.values() for name in metric.names))
+        column = metric.column, metric.part
+        wanted = metric.tool == tool and metric.recorded and column not in columns
+        if wanted and requestable and fits:
+            columns.add(column)
+            names |= dict.fromkeys(metric.names)
+    return list(names)
 
 
 def to_columns(
@@ -124,9 +130,9 @@ def to_columns(
         amount = sum(factor * values[name] for name, factor in metric.terms.items())
         amount *= math.prod(values[name] for name in metric.multiplied_by)
         columns[metric.column] = columns.get(metric.column, 0.0) + amount
-    return {
-        name: amount if name in _FRACTIONS else round(amount) for name, amount in columns.items()
-    }
+    for name in columns.keys() - _FRACTIONS:
+        columns[name] = round(columns[name])
+    return columns
 
 
 def parts(tool: str, names: Collection[str], capability: str | None = None) -> list[str]:

@@ -20,7 +20,8 @@ from ..attribution.collectives import between_two, collective
 from ..attribution.columns import int_column
 from .sqlite_tables import SqliteTables
 
-_ENTRIES, _EVENTS = "NVTX_PAYLOAD_SCHEMA_ENTRIES", "NVTX_EVENTS"
+_ENTRIES = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
+_EVENTS = "NVTX_EVENTS"
 _HEADER = struct.Struct("<IIIIQQ")
 # Formats of NVTX_PAYLOAD_ENTRY_TYPE_* (nvToolsExtPayload.h): int, longs, and integers and sizes of
 # fixed width.
@@ -37,7 +38,9 @@ _FORMATS = {
     18: "<Q",
     22: "<Q",
 }
-_COMMUNICATOR, _RANKS, _MESSAGE = "NCCL communicator ID", "No. of ranks", "Message size [bytes]"
+_COMMUNICATOR = "NCCL communicator ID"
+_RANKS = "No. of ranks"
+_MESSAGE = "Message size [bytes]"
 # the message of a rank is one of so many parts
 _PER_RANK = frozenset({"AllGather", "ReduceScatter", "AlltoAll"})
 
@@ -52,13 +55,17 @@ def nccl_columns(tables: SqliteTables, ranges: pa.Table) -> dict[str, pa.Array]:
     rows: list[dict[str, Any]] = [{}] * ranges.num_rows
     started = np.isin(int_column(ranges, "start_ns"), [start for _, start in calls])
     for row in np.flatnonzero(started).tolist():
-        thread, start, name = (
-            ranges[column][row].as_py() for column in ("thread_key", "start_ns", "name")
-        )
+        thread = ranges["thread_key"][row].as_py()
+        start = ranges["start_ns"][row].as_py()
         if (thread, start) in calls:
+            name = ranges["name"][row].as_py()
             rows[row] = _facts(name, *calls[thread, start], ranks)
-    types = {"collective": pa.string(), "message_bytes": pa.int64(), "group_size": pa.int32()}
-    types |= {"communicator": pa.string()}
+    types = {
+        "collective": pa.string(),
+        "message_bytes": pa.int64(),
+        "group_size": pa.int32(),
+        "communicator": pa.string(),
+    }
     return {name: pa.array([row.get(name) for row in rows], dtype) for name, dtype in types.items()}
 
 
@@ -73,16 +80,16 @@ def _calls(
     numbers = dict.fromkeys(("domainId", "schemaId", "type", "offset"), pa.int64())
     fields: dict[tuple[int, int], dict[str, tuple[int, str]]] = {}
     for row in tables.read(_ENTRIES, {**numbers, "name": pa.string()}).to_pylist():
-        if row["name"] in (_COMMUNICATOR, _RANKS, _MESSAGE) and (form := _FORMATS.get(row["type"])):
-            fields.setdefault((row["domainId"], row["schemaId"]), {})[row["name"]] = (
-                row["offset"] or 0,
-                form,
-            )
-    for start, thread, payload in (
-        tables.read_filled(_EVENTS, ("start", "globalTid"), "binaryData") if fields else ()
-    ):
+        form = _FORMATS.get(row["type"])
+        if form and row["name"] in (_COMMUNICATOR, _RANKS, _MESSAGE):
+            schema = row["domainId"], row["schemaId"]
+            fields.setdefault(schema, {})[row["name"]] = (row["offset"] or 0, form)
+    if not fields:
+        return calls, ranks
+    for start, thread, payload in tables.read_filled(_EVENTS, ("start", "globalTid"), "binaryData"):
         values = decode_payload(payload, fields)
-        communicator, size = values.get(_COMMUNICATOR), values.get(_RANKS)
+        communicator = values.get(_COMMUNICATOR)
+        size = values.get(_RANKS)
         if communicator is not None and size is not None and 0 < size < 1 << 31:
             ranks[communicator] = size
         elif _MESSAGE in values and isinstance(start, int) and isinstance(thread, int):
@@ -93,16 +100,20 @@ def _calls(
 def _facts(
     name: str, communicator: int | None, message_bytes: int, ranks: Mapping[int, int]
 ) -> dict[str, Any]:
-    what = collective(name) or (
-        "SendRecv" if name in ("ncclSend", "ncclRecv") or between_two(name) else None
-    )
-    group = None if communicator is None else ranks.get(communicator)
-    parts = (group if what in _PER_RANK else 1) if what else None
-    size = None if parts is None else parts * message_bytes
+    what = collective(name)
+    if not what and (name in ("ncclSend", "ncclRecv") or between_two(name)):
+        what = "SendRecv"
+    group = None
+    if communicator is not None:
+        group = ranks.get(communicator)
+    parts = group if what in _PER_RANK else 1
+    size = None
+    if what and parts is not None and parts * message_bytes < 1 << 63:
+        size = parts * message_bytes
     return {
-        "collective": what,
+        "collective": what or None,
         "group_size": group,
-        "message_bytes": size if size is not None and size < 1 << 63 else None,
+        "message_bytes": size,
         "communicator": None if communicator is None else f"{communicator:016x}",
     }
 

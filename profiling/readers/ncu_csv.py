@@ -24,7 +24,7 @@ from ..recording.store import RecordingWriter
 from . import metrics
 from .csv_lines import has_line, parse_number, rows_of
 from .source import Source
-from .values import whole
+from .values import read_extents, whole
 
 NAME = "Nsight Compute CSV"
 
@@ -69,18 +69,16 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
                 rows.clear()
     if not count:
         error = _ERROR.search(source.text)
-        said = (
-            f"Nsight Compute says: {scrub(error[1].strip(), _LONGEST_ERROR)}"
-            if error
-            else "no kernel was profiled"
-        )
+        if error:
+            said = f"Nsight Compute says: {scrub(error[1].strip(), _LONGEST_ERROR)}"
+        else:
+            said = "no kernel was profiled"
         if not error and not has_line(source.text, _HEADER, "Process ID"):
             profiled = _count_profiled(source)
-            said = (
-                f"{counted(profiled, 'kernel')} {'was' if profiled == 1 else 'were'} profiled"
-                if profiled
-                else said
-            )
+            if profiled:
+                said = (
+                    f"{counted(profiled, 'kernel')} {'was' if profiled == 1 else 'were'} profiled"
+                )
             said += "; record with `ncu --csv --page raw --log-file FILE`"
             said += (
                 ", or convert its report with `ncu --import REPORT --csv --page raw`"
@@ -125,7 +123,8 @@ def _kernels(
                 yield kernel
             kernel = {"key": key, "cells": cells, "values": {}}
         for name, unit, text in measured:
-            number, factor = parse_number(text), metrics.NCU_UNITS.get(unit)
+            number = parse_number(text)
+            factor = metrics.NCU_UNITS.get(unit)
             if name.startswith(_ATTRIBUTE):
                 described.setdefault(name, text)
             elif number is not None and factor is not None:
@@ -142,22 +141,24 @@ def _read_metrics(
     """Of each row the kernel that it belongs to, its cells by column, and known metrics: name, unit
     and value.
     """
-    header, names = next(rows, []), metrics.known_names("ncu")
+    header = next(rows, [])
+    names = metrics.known_names("ncu")
     understood = [name for name in header if name in names or name.startswith(_ATTRIBUTE)]
     # Rows of a metric end before the columns of rules, which stand in rows of their own.
     long = "Metric Name" in header
     units: dict[str, str] = {}  # of the raw page, in a row of its own
     for number, row in enumerate(rows):
         cells = dict(zip(header, row, strict=False))
+        ends_early = long and _VALUE in cells and len(row) < len(header)
         if not long and not cells.get("ID") and not units:
             units = cells
-        elif len(row) != len(header) and not (long and _VALUE in cells and len(row) < len(header)):
+        elif len(row) != len(header) and not ends_early:
             lost["metrics_unreadable"] += 1
         elif long:
-            name, unit, value = (
-                cells.get(f"Metric {what}", "") for what in ("Name", "Unit", "Value")
-            )
-            measured = [(name, unit, value)] if name in names or name.startswith(_ATTRIBUTE) else []
+            name = cells.get("Metric Name", "")
+            measured = []
+            if name in names or name.startswith(_ATTRIBUTE):
+                measured = [(name, cells.get("Metric Unit", ""), cells.get("Metric Value", ""))]
             yield (cells.get("ID"), cells.get("Process ID")), cells, measured
         else:
             yield number, cells, [(name, units.get(name, ""), cells[name]) for name in understood]
@@ -172,7 +173,9 @@ def _device(described: Mapping[str, str]) -> dict[str, Any] | None:
         number = parse_number(described.get(attribute, ""))
         return round(number) if number is not None and 0 < number < 1 << 53 else None
 
-    clock, bus, memory_clock = amount(_CLOCK), amount(_BUS), amount(_MEMORY_CLOCK)
+    clock = amount(_CLOCK)
+    bus = amount(_BUS)
+    memory_clock = amount(_MEMORY_CLOCK)
     return {
         "name": name,
         "compute_capability": described.get("CC") or None,
@@ -190,7 +193,8 @@ def memory_rate(clock_khz: int | None, bus_bits: int | None) -> int | None:
 
 
 def _row(kernel: dict[str, Any], lost: Counter[str], parts: set[str]) -> dict[str, Any]:
-    cells, values = kernel["cells"], kernel["values"]
+    cells = kernel["cells"]
+    values = kernel["values"]
     capability = cells.get("CC") or None
     columns = metrics.to_columns("ncu", values, capability)
     counted = metrics.parts("ncu", values, capability)
@@ -204,9 +208,7 @@ def _row(kernel: dict[str, Any], lost: Counter[str], parts: set[str]) -> dict[st
         "source": "ncu",
     }
     for what in ("Grid", "Block"):
-        if (triple := _TRIPLE.fullmatch(cells.get(f"{what} Size", ""))) is not None:
-            row |= {
-                f"{what.lower()}_{axis}": whole(extent)
-                for axis, extent in zip("xyz", triple.groups(), strict=True)
-            }
+        triple = _TRIPLE.fullmatch(cells.get(f"{what} Size", ""))
+        if triple is not None:
+            row |= read_extents(what.lower(), triple.groups())
     return row | columns

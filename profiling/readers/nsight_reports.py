@@ -39,7 +39,8 @@ def convert_report(report: Path, folder: Path) -> Path | None:
     """Convert a report of Nsight Systems or Nsight Compute with an installed tool; None if no tool
     can.
     """
-    exported, table = folder / "profile.sqlite", folder / "profile.csv"
+    exported = folder / "profile.sqlite"
+    table = folder / "profile.csv"
     if (nsys := find_program("nsys")) is not None:
         command = [
             nsys,
@@ -83,40 +84,33 @@ def _rows(report: Any) -> Iterator[list[Any]]:
         for index in range(of_range.num_actions()):
             action = of_range.action_by_idx(index)
             present = set(action.metric_names())
-
-            def integers(
-                *names: str, action: Any = action, present: set[str] = present
-            ) -> list[int]:
-                return (
-                    [int(action.metric_by_name(n).as_uint64()) for n in names]
-                    if present.issuperset(names)
-                    else []
-                )
-
-            sizes = [
-                integers(*(f"launch__{what}_dim_{axis}" for axis in "xyz"))
-                for what in ("grid", "block")
-            ]
-            capability = ".".join(map(str, integers(f"{_CAPABILITY}major", f"{_CAPABILITY}minor")))
-            texts = [f"({', '.join(map(str, size))})" if size else "" for size in sizes]
-            about = [number, 0, action.name(), *texts, capability]
+            about = [number, 0, action.name(), *_describe_launch(action, present)]
             for name in DEVICE_ATTRIBUTES if number == 0 else ():
                 if name in present:
                     metric = action.metric_by_name(name)
                     value = metric.as_string() if name.endswith("_name") else metric.as_uint64()
                     yield [*about, name, metric.unit(), value]
             number += 1
-            for name in sorted(metric_names & present) or [""]:
-                metric = action.metric_by_name(name) if name else None
-                yield [
-                    *about,
-                    name,
-                    *(
-                        (metric.unit(), repr(metric.as_double()))
-                        if metric is not None
-                        else ("", "")
-                    ),
-                ]
+            measured = sorted(metric_names & present)
+            for name in measured:
+                metric = action.metric_by_name(name)
+                yield [*about, name, metric.unit(), repr(metric.as_double())]
+            if not measured:
+                yield [*about, "", "", ""]
+
+
+def _describe_launch(action: Any, present: set[str]) -> tuple[str, str, str]:
+    """Texts of the grid, the block and the compute capability; empty if unknown."""
+
+    def integers(*names: str) -> list[str]:
+        if not present.issuperset(names):
+            return []
+        return [str(int(action.metric_by_name(name).as_uint64())) for name in names]
+
+    grid = ", ".join(integers(*(f"launch__grid_dim_{axis}" for axis in "xyz")))
+    block = ", ".join(integers(*(f"launch__block_dim_{axis}" for axis in "xyz")))
+    capability = ".".join(integers(f"{_CAPABILITY}major", f"{_CAPABILITY}minor"))
+    return grid and f"({grid})", block and f"({block})", capability
 
 
 def read_output(command: Sequence[str]) -> bytes | None:

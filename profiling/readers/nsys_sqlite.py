@@ -29,7 +29,7 @@ from . import Options
 from .cupti_tables import WORK, Columns, scan_kernels, scan_memory
 from .nccl_payloads import nccl_columns
 from .source import Source
-from .sqlite_tables import SqliteTables
+from .sqlite_tables import SqliteTables, translate
 
 NAME = "Nsight Systems SQLite export"
 
@@ -39,7 +39,11 @@ _KERNEL, _COPY, _SET, _RUNTIME, _GRAPH, _SYNC = (
 )
 _NVTX = "NVTX_EVENTS"
 # ENUM_NSYS_EVENT_TYPE of every export that has it.
-_CATEGORY, _MARK, _PUSH_POP, _START_END, _DOMAIN = 33, 34, 59, 60, 75
+_CATEGORY = 33
+_MARK = 34
+_PUSH_POP = 59
+_START_END = 60
+_DOMAIN = 75
 _KINDS = {_MARK: "mark", _PUSH_POP: "push_pop", _START_END: "start_end"}
 _WORK = {**WORK, "process": "globalPid", "graph_node_id": "graphNodeId"}
 _GRAPH_NODES = "CUDA_GRAPH_NODE_EVENTS"  # creations of nodes; those with an original are clones
@@ -50,7 +54,8 @@ _KERNEL_NAMES = (
     "mangledName",
 )
 _MACHINE = ("TARGET_INFO_", "ENUM_NSYS_", "OSRT_", "SCHED_EVENTS")
-_I64, _TEXT = pa.int64(), pa.string()
+_I64 = pa.int64()
+_TEXT = pa.string()
 
 
 def recognises(source: Source) -> bool:
@@ -90,17 +95,20 @@ class _Export:
     def __init__(self, tables: SqliteTables) -> None:
         self._tables = tables
         strings = tables.read("StringIds", {"id": _I64, "value": _TEXT})
-        order = np.argsort(strings["id"].to_numpy(), kind="stable")
-        self._string_ids: Ints = strings["id"].to_numpy()[order]
+        ids = strings["id"].to_numpy()
+        order = np.argsort(ids, kind="stable")
+        self._string_ids: Ints = ids[order]
         self._strings: pa.Array = strings["value"].combine_chunks().take(pa.array(order))
-        low, high = (int(self._string_ids[0]), int(self._string_ids[-1])) if len(order) else (0, -1)
+        low = int(self._string_ids[0]) if len(order) else 0
+        high = int(self._string_ids[-1]) if len(order) else -1
         self._id_range = low, high
         self._position: Ints | None = None  # by id - low; the last entry stands for unknown ids
-        if (
-            high - low < 4 * len(order) + 1024
-        ):  # profilers number strings in sequence: a lookup beats a search
+        # Profilers number strings in sequence: a lookup beats a search.
+        if high - low < 4 * len(order) + 1024:
             self._position = np.full(high - low + 2, -1, np.int64)
-            self._position[self._string_ids[::-1] - low] = np.arange(len(order))[::-1]
+            # Backwards, so that the first of several stays.
+            places = self._string_ids[::-1] - low
+            self._position[places] = np.arange(len(order))[::-1]
         self._code = np.full(len(order) + 1, -1, np.int32)  # by position: index into `_texts`
         self._texts: list[str] = []
         self._graph_nodes = self._read_graph_nodes()
@@ -112,7 +120,8 @@ class _Export:
 
     def missing(self) -> dict[str, str]:
         """Missing data by name, with the consequence."""
-        tables, missing = self._tables, {}
+        tables = self._tables
+        missing = {}
         if not tables.about(_KERNEL):
             launched = tables.count(_RUNTIME)
             missing["kernels"] = (
@@ -144,32 +153,10 @@ class _Export:
 
     def device(self) -> dict[str, Any] | None:
         """The device of the first kernel; None if unknown."""
-        name = next(
-            (n for n in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU") if n in self._tables), None
-        )
-        if name is None:
+        facts = self._device_row()
+        if facts is None:
             return None
-        numbers = ["id", "cuDevice", "smCount", "computeMajor", "computeMinor"]
-        numbers += ["totalMemory", "memoryBandwidth", "clockRate"]
-        rows = self._tables.read(name, {**dict.fromkeys(numbers, _I64), "name": _TEXT}).to_pylist()
-        used = next(
-            (t["deviceId"][0].as_py() for t in self._tables.scan(_KERNEL, {"deviceId": _I64})), None
-        )
-        # a list of GPUs may contain some without CUDA
-        rows = [row for row in rows if row["smCount"]]
-        cuda = self._tables.read(
-            "TARGET_INFO_CUDA_DEVICE", {"gpuId": _I64, "cudaId": _I64}
-        ).to_pylist()
-        gpu_of = {row["cudaId"]: row["gpuId"] for row in cuda}
-        candidates = [row for row in rows if row["id"] == gpu_of.get(used)]
-        candidates = candidates or [
-            row for row in rows if used is not None and row["cuDevice"] == used
-        ]
-        if not candidates and len({row["name"] for row in rows}) == 1:
-            candidates = rows
-        if not candidates:
-            return None
-        facts, major = candidates[0], candidates[0]["computeMajor"]
+        major = facts["computeMajor"]
         return {
             "name": facts["name"],
             "compute_capability": None if major is None else f"{major}.{facts['computeMinor']}",
@@ -179,29 +166,48 @@ class _Export:
             "clock_hz": facts["clockRate"],
         }
 
+    def _device_row(self) -> dict[str, Any] | None:
+        names = [
+            name for name in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU") if name in self._tables
+        ]
+        if not names:
+            return None
+        numbers = ["id", "cuDevice", "smCount", "computeMajor", "computeMinor"]
+        numbers += ["totalMemory", "memoryBandwidth", "clockRate"]
+        wanted = {**dict.fromkeys(numbers, _I64), "name": _TEXT}
+        rows = self._tables.read(names[0], wanted).to_pylist()
+        # a list of GPUs may contain some without CUDA
+        rows = [row for row in rows if row["smCount"]]
+        used = self._tables.first_number(_KERNEL, "deviceId")
+        pairs = {"gpuId": _I64, "cudaId": _I64}
+        gpu_of = {}
+        for row in self._tables.read("TARGET_INFO_CUDA_DEVICE", pairs).to_pylist():
+            gpu_of[row["cudaId"]] = row["gpuId"]
+        candidates = [row for row in rows if row["id"] == gpu_of.get(used)]
+        if not candidates and used is not None:
+            candidates = [row for row in rows if row["cuDevice"] == used]
+        if not candidates and len({row["name"] for row in rows}) == 1:
+            candidates = rows
+        return candidates[0] if candidates else None
+
     def write_allocations(self, writer: RecordingWriter) -> None:
         """Write allocations and frees of device memory, if they were recorded."""
-        wanted = dict.fromkeys(
-            ("start", "deviceId", "address", "bytes", "memoryOperationType"), _I64
-        )
-        for batch in self._tables.scan("CUDA_GPU_MEMORY_USAGE_EVENTS", wanted):
-            batch = batch.filter(
-                pc.field("memoryOperationType").isin([0, 1]) & pc.field("start").is_valid()
-            )
-            kind = pa.array(["allocate", "free"]).take(batch["memoryOperationType"])
+        wanted = ("start", "deviceId", "address", "bytes", "memoryOperationType")
+        is_change = pc.field("memoryOperationType").isin([0, 1]) & pc.field("start").is_valid()
+        for batch in self._tables.scan("CUDA_GPU_MEMORY_USAGE_EVENTS", dict.fromkeys(wanted, _I64)):
+            batch = batch.filter(is_change)
             columns = {
-                "kind": kind,
+                "kind": pa.array(["allocate", "free"]).take(batch["memoryOperationType"]),
                 "start_ns": batch["start"],
                 "bytes": batch["bytes"],
                 "device": batch["deviceId"],
+                "address": batch["address"],
+                "source": ["nsys"] * batch.num_rows,
             }
-            writer.write(
-                "memory",
-                {**columns, "address": batch["address"], "source": ["nsys"] * batch.num_rows},
-            )
+            writer.write("memory", columns)
 
     def _ranges(self) -> pa.Table:
-        columns = (
+        columns = [
             "start",
             "end",
             "eventType",
@@ -210,13 +216,12 @@ class _Export:
             "domainId",
             "category",
             "color",
-        )
-        numbers = dict.fromkeys(columns, _I64)
+        ]
+        wanted = {**dict.fromkeys(columns, _I64), "text": _TEXT}
         domains: dict[int, str] = {}
         categories: dict[tuple[int, int], str] = {}
-        empty = pa.schema([*numbers.items(), ("text", _TEXT)]).empty_table()
-        pieces = [self._range_rows(empty)]
-        for batch in self._tables.scan(_NVTX, {**numbers, "text": _TEXT}):
+        pieces = [self._range_rows(pa.schema(list(wanted.items())).empty_table())]
+        for batch in self._tables.scan(_NVTX, wanted):
             for row in _of_kind(batch, (_CATEGORY, _DOMAIN)).to_pylist():
                 positions = self._positions(pa.chunked_array([[row["textId"]]], _I64))
                 name = row["text"] or self._strings.take(positions)[0].as_py()
@@ -227,8 +232,7 @@ class _Export:
             pieces.append(self._range_rows(batch))
         table = pa.concat_tables(pieces)
         # The event that names a domain or category may come after its ranges.
-        index = pc.index_in(table["domainId"], pa.array(list(domains), _I64))
-        domain = pa.array(list(domains.values()), _TEXT).take(index)
+        domain = translate(table["domainId"], domains)
         category = pa.nulls(table.num_rows, _TEXT)
         if categories:
             keys = zip(table["domainId"].to_pylist(), table["categoryId"].to_pylist(), strict=True)
@@ -242,16 +246,14 @@ class _Export:
     def _range_rows(self, batch: pa.Table) -> pa.Table:
         """The ranges and marks of a batch, with the numbers of their domains and categories."""
         batch = _of_kind(batch, _KINDS)
-        kind = pc.index_in(batch["eventType"], pa.array(list(_KINDS), _I64))
+        kind = batch["eventType"]
         return pa.table(
             {
                 "name": self._range_names(batch),
                 "start_ns": batch["start"],
-                "end_ns": pc.if_else(
-                    pc.equal(batch["eventType"], _MARK), batch["start"], batch["end"]
-                ),
+                "end_ns": pc.if_else(pc.equal(kind, _MARK), batch["start"], batch["end"]),
                 **_place(batch["globalTid"]),
-                "kind": pa.array(list(_KINDS.values()), _TEXT).take(kind),
+                "kind": translate(kind, _KINDS),
                 "color_argb": batch["color"],
                 "domainId": batch["domainId"],
                 "categoryId": batch["category"],
@@ -273,11 +275,8 @@ class _Export:
         kind, stream, event = (int_column(table, name) for name in wanted[2:])
         # The export writes the type of an event for cudaDeviceSynchronize, too, but no event.
         whole = (kind == EVENT) & (event == NO_NUMBER) & (stream == NO_NUMBER)
-        return Waits(
-            _call_number(table["globalPid"], table["correlationId"]),
-            np.where(whole, CONTEXT, kind),
-            stream,
-        )
+        call = _call_number(table["globalPid"], table["correlationId"])
+        return Waits(call, np.where(whole, CONTEXT, kind), stream)
 
     def _launches(self) -> Iterator[pa.Table]:
         waits = self._waits()
@@ -287,6 +286,7 @@ class _Export:
             # signature.
             names = self._names(batch["nameId"])
             texts = pc.replace_substring_regex(names.dictionary, r"_v\d{4,5}$", "")
+            call = _call_number(batch["globalTid"], batch["correlationId"])
             yield pa.table(
                 {
                     "name": pa.DictionaryArray.from_arrays(names.indices, texts),
@@ -295,7 +295,7 @@ class _Export:
                     **_place(batch["globalTid"]),
                     "correlation_id": batch["correlationId"],
                     "return_value": batch["returnValue"],
-                    **waits.columns(_call_number(batch["globalTid"], batch["correlationId"])),
+                    **waits.columns(call),
                 }
             )
 
@@ -313,10 +313,10 @@ class _Export:
     def _work(self, rows: Columns) -> pa.Table:
         """Device work with its process and, for work of CUDA graphs, the capture of its node."""
         table = pa.table({**rows, "process": _process(rows["process"])})
-        captured = self._graph_nodes.columns(
-            int_column(table, "process"), int_column(table, "graph_node_id")
-        )
-        return pa.table({**dict(zip(table.column_names, table.columns, strict=True)), **captured})
+        process = int_column(table, "process")
+        node = int_column(table, "graph_node_id")
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        return pa.table({**columns, **self._graph_nodes.columns(process, node)})
 
     def _read_graph_nodes(self) -> GraphNodes:
         wanted = ("graphNodeId", "originalGraphNodeId", "start", "globalTid")
@@ -343,10 +343,12 @@ class _Export:
         wanted = pc.fill_null(ids, -1).to_numpy()
         if self._position is not None:
             low, high = self._id_range
-            at = self._position[np.where((wanted >= low) & (wanted <= high), wanted - low, -1)]
+            is_inside = (wanted >= low) & (wanted <= high)
+            at = self._position[np.where(is_inside, wanted - low, -1)]
             is_stored = at >= 0
         else:
-            at = np.minimum(np.searchsorted(self._string_ids, wanted), len(self._string_ids) - 1)
+            places = np.searchsorted(self._string_ids, wanted)
+            at = np.minimum(places, len(self._string_ids) - 1)
             is_stored = self._string_ids[at] == wanted
         if ids.null_count:
             is_stored &= ids.is_valid().to_numpy().astype(bool)
@@ -363,9 +365,8 @@ def _call_number(global_id: pa.ChunkedArray, correlation_id: pa.ChunkedArray) ->
     """A number for each pair of process and correlation id; unique, since a correlation id has 32
     bits.
     """
-    process, correlation = (
-        np.asarray(pc.fill_null(column, 0)) for column in (_process(global_id), correlation_id)
-    )
+    process = np.asarray(pc.fill_null(_process(global_id), 0))
+    correlation = np.asarray(pc.fill_null(correlation_id, 0))
     return np.asarray(process << 32 | (correlation & 0xFFFF_FFFF), np.int64)
 
 

@@ -54,13 +54,17 @@ _MARKER, _METRIC, _EVENT, _DEVICE = (
 )
 _MARKER_DATA = f"{_PREFIX}MARKER_DATA"
 # CUpti_ActivityFlag of markers, and CUpti_ActivityObjectKind of the object they belong to.
-_INSTANT, _START, _END = 1, 2, 4
+_INSTANT = 1
+_START = 2
+_END = 4
 _OF_THREAD = 2
 # CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB, and the formats of payloads by CUpti_MetricValueKind: 8
 # bytes, little-endian.
 _ARGB = 2
 _PAYLOADS = {0: "<d", 1: "<Q", 4: "<q"}
-_I64, _TEXT, _BYTES = pa.int64(), pa.string(), pa.binary()
+_I64 = pa.int64()
+_TEXT = pa.string()
+_BYTES = pa.binary()
 
 
 def recognises(source: Source) -> bool:
@@ -84,8 +88,9 @@ class _File:
     def __init__(self, tables: SqliteTables) -> None:
         self._tables = tables
         strings = tables.read("StringTable", {"_id_": _I64, "value": _TEXT})
+        keys = strings["_id_"].to_pylist()
         texts = (text or "" for text in strings["value"].to_pylist())
-        self._strings: dict[int, str] = dict(zip(strings["_id_"].to_pylist(), texts, strict=True))
+        self._strings: dict[int, str] = dict(zip(keys, texts, strict=True))
         self._position = {key: position for position, key in enumerate(sorted(self._strings))}
         self._kept: dict[tuple[int, bool], str] = {}
         self._replayed = bool(tables.count(_METRIC) or tables.count(_EVENT))
@@ -93,7 +98,8 @@ class _File:
     def profile(self) -> Profile:
         """The neutral tables."""
         count = sum(map(self._tables.count, (*_KERNELS, *(name for name, _ in _COPIES), _UNIFIED)))
-        ranges, launches = self._ranges(), self._launches()
+        ranges = self._ranges()
+        launches = self._launches()
         return Profile(
             "nvprof",
             ranges,
@@ -141,23 +147,19 @@ class _File:
             "coreClockRate",
         ]
         rows = self._tables.read(_DEVICE, dict.fromkeys(numbers, _I64)).to_pylist()
-        used = next(
-            (
-                t["deviceId"][0].as_py()
-                for k in _KERNELS
-                for t in self._tables.scan(k, {"deviceId": _I64})
-            ),
-            None,
-        )
-        facts = next(
-            (row for row in rows if row["id"] == used or (used is None and len(rows) == 1)), None
-        )
-        if facts is None:
+        first = [self._tables.first_number(table, "deviceId") for table in _KERNELS]
+        used = next((number for number in first if number is not None), None)
+        if used is not None or len(rows) != 1:
+            rows = [row for row in rows if row["id"] == used]
+        if not rows:
             return None
-        bandwidth, clock = facts["globalMemoryBandwidth"], facts["coreClockRate"]
+        facts = rows[0]
+        bandwidth = facts["globalMemoryBandwidth"]
+        clock = facts["coreClockRate"]
+        major = facts["computeCapabilityMajor"]
         return {
             "name": self._strings.get(facts["name"]),
-            "compute_capability": f"{facts['computeCapabilityMajor']}.{facts['computeCapabilityMinor']}",  # noqa: E501
+            "compute_capability": f"{major}.{facts['computeCapabilityMinor']}",
             "sm_count": facts["numMultiprocessors"],
             "memory_bytes": facts["globalMemorySize"],
             "memory_bytes_per_s": bandwidth * 1000 if bandwidth else None,  # stored in kB/s
@@ -167,38 +169,30 @@ class _File:
     def _ranges(self) -> pa.Table:
         wanted = dict.fromkeys(("flags", "timestamp", "id", "objectKind", "name", "domain"), _I64)
         table = self._tables.read(_MARKER, {**wanted, "objectId": _BYTES})
-        flags, ids, time = (
-            pc.fill_null(table[name], 0).to_numpy() for name in ("flags", "id", "timestamp")
-        )
-        starts, ends = np.flatnonzero(flags & _START), np.flatnonzero(flags & _END)
-        starts, ends = (rows[np.lexsort((time[rows], ids[rows]))] for rows in (starts, ends))
-        # The first end with a range's number; numbers are not reused.
-        at = np.searchsorted(ids[ends], ids[starts])
-        closed = at < len(ends)
-        closed[closed] = ids[ends[at[closed]]] == ids[starts[closed]]
-        end_of = np.full(len(starts), -1, np.int64)
-        end_of[closed] = ends[at[closed]]
+        flags = _numbers(table, "flags")
+        ids = _numbers(table, "id")
+        time = _numbers(table, "timestamp")
+        starts = np.flatnonzero(flags & _START)
+        starts = starts[np.lexsort((time[starts], ids[starts]))]
+        end_of = _find_ends(flags, ids, time, starts)
         marks = np.flatnonzero((flags & _INSTANT) & ~(flags & (_START | _END)))
         rows = np.concatenate([starts, marks])
         end = np.concatenate([time[end_of], time[marks]])
         open_ = np.concatenate([end_of < 0, np.zeros(len(marks), bool)])
         order = np.argsort(time[rows], kind="stable")
-        rows, end, open_ = rows[order], end[order], open_[order]
+        rows = rows[order]
         picked = table.take(pa.array(rows))
         color, payload = self._marker_data(ids[rows])
-        of_thread = (
-            pc.fill_null(pc.equal(picked["objectKind"], _OF_THREAD), False).to_numpy().astype(bool)
-        )
-        kind = np.where(
-            flags[rows] & _START == 0, "mark", np.where(of_thread, "push_pop", "start_end")
-        )
+        of_thread = pc.fill_null(pc.equal(picked["objectKind"], _OF_THREAD), False)
+        kind = np.where(of_thread.to_numpy().astype(bool), "push_pop", "start_end")
+        kind = np.where(flags[rows] & _START == 0, "mark", kind)
         thread = _threads(picked["objectId"].to_pylist())
         domains = [self._strings.get(d) if d else None for d in picked["domain"].to_pylist()]
         return pa.table(
             {
                 "name": self._names(picked["name"]),
                 "start_ns": picked["timestamp"],
-                "end_ns": pa.array(end, mask=open_),
+                "end_ns": pa.array(end[order], mask=open_[order]),
                 "thread": thread,
                 "thread_key": thread,
                 "domain": pa.array(domains, _TEXT),
@@ -214,31 +208,29 @@ class _File:
         rows = self._tables.read(_MARKER_DATA, {**wanted, "payload": _BYTES}).to_pylist()
         # the first of two with one number counts, as for ranges
         of_id = {row["id"]: row for row in reversed(rows)}
-        facts = [of_id.get(number, {}) for number in ids.tolist()] if of_id else [{}] * len(ids)
-        colors = [row.get("color") if (row.get("flags") or 0) & _ARGB else None for row in facts]
-        payloads = [_payload(row.get("payloadKind"), row.get("payload")) for row in facts]
-        # Stored as signed 32 bits.
-        return pa.array([None if c is None else c & 0xFFFFFFFF for c in colors], _I64), pa.array(
-            payloads, _TEXT
-        )
+        colors = []
+        payloads = []
+        for number in ids.tolist():
+            facts = of_id.get(number, {})
+            color = facts.get("color") if (facts.get("flags") or 0) & _ARGB else None
+            # Stored as signed 32 bits.
+            colors.append(None if color is None else color & 0xFFFFFFFF)
+            payloads.append(_payload(facts.get("payloadKind"), facts.get("payload")))
+        return pa.array(colors, _I64), pa.array(payloads, _TEXT)
 
     def _launches(self) -> pa.Table:
-        wanted = dict.fromkeys(
-            ("cbid", "start", "end", "threadId", "correlationId", "returnValue"), _I64
-        )
+        wanted = ("cbid", "start", "end", "threadId", "correlationId", "returnValue")
         names_of_calls = load_toml("cupti_calls.toml")
-        tables, codes = [], []
+        tables = []
+        codes = []
         names: list[str] = []
         for api, table in _CALLS.items():
-            tables.append(self._tables.read(table, wanted))
-            distinct, code = np.unique(
-                pc.fill_null(tables[-1]["cbid"], 0).to_numpy(), return_inverse=True
-            )
+            rows = self._tables.read(table, dict.fromkeys(wanted, _I64))
+            distinct, code = np.unique(_numbers(rows, "cbid"), return_inverse=True)
+            tables.append(rows)
             codes.append(code + len(names))
-            names += [
-                names_of_calls[api].get(str(number), f"{api} call {number}")
-                for number in distinct.tolist()
-            ]
+            for number in distinct.tolist():
+                names.append(names_of_calls[api].get(str(number), f"{api} call {number}"))
         calls = pa.concat_tables(tables)
         # stored as signed 32 bits
         thread = pc.bit_wise_and(pc.fill_null(calls["threadId"], 0), 0xFFFFFFFF)
@@ -275,17 +267,13 @@ class _File:
         """Migrations of unified memory as memcpys: no call of the program started them, and they
         have no stream.
         """
-        wanted = dict.fromkeys(
-            ("counterKind", "value", "start", "end", "address", "srcId", "dstId"), _I64
-        )
-        for batch in self._tables.scan(_UNIFIED, wanted):
+        wanted = ("counterKind", "value", "start", "end", "address", "srcId", "dstId")
+        for batch in self._tables.scan(_UNIFIED, dict.fromkeys(wanted, _I64)):
             for number, (kind, device) in _MIGRATIONS.items():
                 rows = batch.filter(pc.equal(batch["counterKind"], number))
+                unknown = pa.nulls(rows.num_rows, _I64)
                 columns = {"start_ns": rows["start"], "end_ns": rows["end"], "device": rows[device]}
-                columns |= {
-                    name: pa.nulls(rows.num_rows, _I64)
-                    for name in ("context", "stream", "correlation_id")
-                }
+                columns |= dict.fromkeys(("context", "stream", "correlation_id"), unknown)
                 if needed is None:
                     columns |= {"bytes": rows["value"], "address": rows["address"]}
                 else:
@@ -303,8 +291,11 @@ class _File:
         for key in set(used):
             if key in self._strings and (key, demangled) not in self._kept:
                 text = self._strings[key]
-                self._kept[key, demangled] = (scrub(demangle(text)) if demangled else text) or "?"
-        texts = [self._kept.get((key, demangled), "?") for key in self._position] + ["?"]
+                if demangled:
+                    text = scrub(demangle(text))
+                self._kept[key, demangled] = text or "?"
+        texts = [self._kept.get((key, demangled), "?") for key in self._position]
+        texts.append("?")
         codes = pa.array([self._position.get(key, len(self._position)) for key in used], pa.int32())
         return pa.DictionaryArray.from_arrays(codes, pa.array(texts, _TEXT))
 
@@ -322,6 +313,25 @@ def _threads(objects: list[bytes | None]) -> pa.Array:
     """Threads of marker objects: process and thread in 32 bits each, little-endian; null if
     malformed.
     """
-    return pa.array(
-        [int.from_bytes(o[4:8], "little") if o and len(o) >= 8 else None for o in objects], _I64
-    )
+    threads = []
+    for data in objects:
+        is_whole = data is not None and len(data) >= 8
+        threads.append(int.from_bytes(data[4:8], "little") if data and is_whole else None)
+    return pa.array(threads, _I64)
+
+
+def _numbers(table: pa.Table, column: str) -> Ints:
+    """A column of numbers, 0 for null."""
+    return np.asarray(pc.fill_null(table[column], 0).to_numpy())
+
+
+def _find_ends(flags: Ints, ids: Ints, time: Ints, starts: Ints) -> Ints:
+    """The row of the first end with each start's number, -1 without one; numbers are not reused."""
+    ends = np.flatnonzero(flags & _END)
+    ends = ends[np.lexsort((time[ends], ids[ends]))]
+    at = np.searchsorted(ids[ends], ids[starts])
+    closed = at < len(ends)
+    closed[closed] = ids[ends[at[closed]]] == ids[starts[closed]]
+    end_of = np.full(len(starts), -1, np.int64)
+    end_of[closed] = ends[at[closed]]
+    return end_of

@@ -27,7 +27,7 @@ from ..recording.store import RecordingWriter
 from . import metrics
 from .csv_lines import lines_of, parse_number, parse_row
 from .source import Source
-from .values import whole
+from .values import read_extents, whole
 
 NAME = "nvprof output"
 
@@ -98,7 +98,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 class _Output:
     def __init__(self, writer: RecordingWriter, options: Options) -> None:
-        self._writer, self._options = writer, options
+        self._writer = writer
+        self._options = options
         self._lost: Counter[str] = Counter()
         self._kernels: list[dict[str, Any]] = []  # rows of a trace
         self._memory: list[dict[str, Any]] = []
@@ -180,7 +181,9 @@ class _Output:
             present = (name for name in names if _VALUE.fullmatch(row.get(name, "")))
             return next((_parse_value(row[name], units.get(name, "")) for name in present), None)
 
-        name, start, duration = row.get("Name", ""), value("Start"), value("Duration")
+        name = row.get("Name", "")
+        start = value("Start")
+        duration = value("Duration")
         device = row.get("Device", "")
         if start is None or not name:
             self._lost["rows_unreadable"] += 1
@@ -195,31 +198,32 @@ class _Output:
             **self._take_device(device),
         }
         for theirs, ours in _COLUMNS.items():
-            if (number := value(theirs)) is not None and number < 1 << 31:
+            number = value(theirs)
+            if number is not None and number < 1 << 31:
                 columns[ours] = int(number)
-        size = value("Size")
         if name.startswith("["):
-            kind = _COPY_KINDS.get(copy[1]) if (copy := _COPY.fullmatch(name)) is not None else None
-            if copy is None and name.lower() != "[cuda memset]":
+            copy = _COPY.fullmatch(name)
+            if copy is not None:
+                columns |= {"kind": "memcpy", "memcpy_kind": _COPY_KINDS.get(copy[1])}
+            elif name.lower() == "[cuda memset]":
+                columns |= {"kind": "memset", "memcpy_kind": None}
+            else:
                 self._lost["rows_of_other_kinds"] += 1
                 return
-            columns |= {"kind": "memset" if copy is None else "memcpy", "memcpy_kind": kind}
-            self._memory.append({**columns, "bytes": None if size is None else round(size)})
+            size = value("Size")
+            columns["bytes"] = None if size is None else round(size)
+            self._memory.append(columns)
             return
         for what in ("Grid", "Block"):
-            if (triple := _TRIPLE.fullmatch(row.get(f"{what} Size", ""))) is not None:
-                columns |= {
-                    f"{what.lower()}_{axis}": int(n)
-                    for axis, n in zip("xyz", triple.groups(), strict=True)
-                }
-        shared = [
-            value(*names) for names in (("Static SMem", "SSMem*"), ("Dynamic SMem", "DSMem*"))
-        ]
-        if None not in shared:
-            columns["shared_memory_bytes"] = round(
-                sum(number for number in shared if number is not None)
-            )
-        if (correlation := _CORRELATION.search(name)) is not None:
+            triple = _TRIPLE.fullmatch(row.get(f"{what} Size", ""))
+            if triple is not None:
+                columns |= read_extents(what.lower(), triple.groups())
+        static = value("Static SMem", "SSMem*")
+        dynamic = value("Dynamic SMem", "DSMem*")
+        if static is not None and dynamic is not None:
+            columns["shared_memory_bytes"] = round(static + dynamic)
+        correlation = _CORRELATION.search(name)
+        if correlation is not None:
             columns["correlation_id"] = int(correlation[1])
             name = name[: correlation.start()]
         self._kernels.append({**columns, "name": scrub(name)})
@@ -253,12 +257,10 @@ class _Output:
 
     def _values(self, measured: Iterable[tuple[str, str]]) -> dict[str, float]:
         """The known metrics by name."""
-        values = {
-            name: _parse_value(text)
-            for name, text in measured
-            if name in metrics.known_names("nvprof")
-        }
-        self._lost["metrics_unreadable"] += list(values.values()).count(None)
+        known_names = metrics.known_names("nvprof")
+        values = {name: _parse_value(text) for name, text in measured if name in known_names}
+        unreadable = [name for name, value in values.items() if value is None]
+        self._lost["metrics_unreadable"] += len(unreadable)
         return {name: value for name, value in values.items() if value is not None}
 
     def _add_measured_kernel(
@@ -272,17 +274,16 @@ class _Output:
         if not kernel or not count:
             self._lost["rows_unreadable"] += 1
             return
-        columns, counted = metrics.to_columns("nvprof", values), metrics.parts("nvprof", values)
-        self._parts.update(counted)
+        columns = metrics.to_columns("nvprof", values)
+        parts = metrics.parts("nvprof", values)
+        self._parts.update(parts)
+        lacks_parts = bool(parts) and len({*parts} - {"half precision"}) < 2
         self._lost["kernels_without_known_metric"] += 0 if columns else count
-        self._lost["flops_partly_counted"] += (
-            count if counted and len({*counted} - {"half precision"}) < 2 else 0
-        )
+        self._lost["flops_partly_counted"] += count if lacks_parts else 0
         self._lost["metrics_averaged"] += count if count > 1 else 0
-        row = {**self._take_device(device or ""), **columns}
-        arrays = {
-            name: pa.array([cell], KERNELS.arrow.field(name).type) for name, cell in row.items()
-        }
+        arrays = {}
+        for name, cell in {**self._take_device(device or ""), **columns}.items():
+            arrays[name] = pa.array([cell], KERNELS.arrow.field(name).type)
         # A long name is stored once for ten million launches.
         arrays |= {"name": constant(scrub(kernel), 1), "source": constant("nvprof", 1)}
         for first in range(0, count, _BATCH_ROWS):
@@ -295,7 +296,8 @@ def _parse_value(text: str, unit: str = "") -> float | None:
     """A number in ns, B or 1; `unit` is that of a number without one; None for other text."""
     if (match := _VALUE.fullmatch(text)) is None:
         return None
-    number, factor = parse_number(match[1]), metrics.NVPROF_UNITS.get(match[2] or unit)
+    number = parse_number(match[1])
+    factor = metrics.NVPROF_UNITS.get(match[2] or unit)
     return None if number is None or factor is None else number * factor
 
 

@@ -60,11 +60,14 @@ def load(data: bytes) -> Any:
 
 def _load(data: bytes) -> Any:
     most = max(PICKLE_FREE_CONTAINERS, len(data) // PICKLE_BYTES_PER_CONTAINER)
-    at, containers, other_keys = 0, 0, 0
+    at = 0
+    containers = 0
+    other_keys = 0
     stack: list[Any] = []
     marks: list[int] = []
     memo: list[Any] = []
-    get, remember = memo.__getitem__, memo.append
+    get = memo.__getitem__
+    remember = memo.append
     while True:
         code = data[at]
         at += 1

@@ -59,14 +59,13 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    described: dict[str, dict[str, dict[str, Any]]] = {}
     try:
-        root, *devices = msgspec.json.decode(source.read_all(_MOST_BYTES), type=list[msgspec.Raw])
+        data = source.read_all(_MOST_BYTES)
+        root, *devices = msgspec.json.decode(data, type=list[msgspec.Raw])
         tree = msgspec.json.decode(root, type=_Node)
-        described = (
-            msgspec.json.decode(devices[0], type=dict[str, dict[str, dict[str, Any]]])
-            if devices
-            else {}
-        )
+        if devices:
+            described = msgspec.json.decode(devices[0], type=dict[str, dict[str, dict[str, Any]]])
     except (msgspec.DecodeError, ValueError) as error:
         raise CurvescopeError(
             f"its JSON is no tree of Proton ({error}); record it again."
@@ -83,18 +82,15 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
             f"it has {counts.sum():,} launches, more than {_MOST_LAUNCHES:,}; record fewer steps "
             "with proton.activate and proton.deactivate."
         )
-    launches = pa.Table.from_pylist(rows, KERNELS.arrow).take(
-        pa.array(np.repeat(np.arange(len(rows)), counts))
-    )
+    row_of_launch = np.repeat(np.arange(len(rows)), counts)
+    launches = pa.Table.from_pylist(rows, KERNELS.arrow).take(pa.array(row_of_launch))
     at = KERNELS.arrow.get_field_index("duration_ns")
-    writer.write(
-        "kernels", launches.set_column(at, "duration_ns", pa.array(_durations(rows, counts)))
-    )
+    durations = pa.array(_durations(rows, counts))
+    writer.write("kernels", launches.set_column(at, "duration_ns", durations))
     for name, count in lost.items():
         writer.count_lost(name, count)
-    writer.update(
-        missing=_MISSING, profiler={"name": "Proton"}, device=_device(described, rows[0]["device"])
-    )
+    device = _device(described, rows[0]["device"])
+    writer.update(missing=_MISSING, profiler={"name": "Proton"}, device=device)
     describe_steps(writer, [], None)
 
 
@@ -102,17 +98,20 @@ def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dic
     """Every node with time of its own: its name, its place among the scopes around it, and its
     sums.
     """
-    pending: list[tuple[_Node, tuple[str, ...]]] = [
-        (child, ()) for child in reversed(root.children)
-    ]
+    pending: list[tuple[_Node, tuple[str, ...]]] = [(root, ())]
     while pending:
         node, around = pending.pop()
-        name, metrics = node.frame.name, node.metrics
-        inside = () if name == _CAPTURED else (*around, name)
+        name = node.frame.name
+        metrics = node.metrics
+        inside = around
+        if node is not root:
+            inside = () if name == _CAPTURED else (*around, name)
         pending += [(child, inside) for child in reversed(node.children)]
-        if not metrics.get("time (ns)") and not metrics.get("count"):
+        has_time = metrics.get("time (ns)") or metrics.get("count")
+        if node is root or not has_time:
             continue
-        time_ns, count = whole(metrics.get("time (ns)"), _MOST), whole(metrics.get("count"), _MOST)
+        time_ns = whole(metrics.get("time (ns)"), _MOST)
+        count = whole(metrics.get("count"), _MOST)
         if time_ns is None or not count:
             lost["rows_unreadable"] += 1
             continue
@@ -122,6 +121,7 @@ def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dic
             if re.fullmatch(r"flops\d*", key) and _is_amount(amount)
         ]
         moved = metrics.get("bytes")
+        has_bytes = moved is not None and _is_amount(moved)
         yield {
             **_place(around, names),
             "name": scrub(name),
@@ -129,9 +129,7 @@ def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dic
             "duration_ns": time_ns,
             "device": whole(metrics.get("device_id")),
             "flops": round(sum(flops) / count) if flops else None,
-            "bytes_compulsory": round(moved / count)
-            if moved is not None and _is_amount(moved)
-            else None,
+            "bytes_compulsory": round(moved / count) if has_bytes else None,
             "source": "proton",
         }
 
@@ -141,22 +139,22 @@ def _place(around: Sequence[str], names: RangeNames) -> dict[str, str | None]:
     an operator.
     """
     layers: list[str] = []
-    place: dict[str, str | None] = {"layer": None, "phase": None, "op": None}
+    phase: str | None = None
+    op: str | None = None
     for name in around:
         if frame := _PYTHON_FRAME.fullmatch(name):
-            place["op"] = (
-                f"{frame['function']} ({frame['file'].rpartition('/')[2]}:{frame['line']})"
-            )
+            file = frame["file"].rpartition("/")[2]
+            op = f"{frame['function']} ({file}:{frame['line']})"
             continue
         meaning = names.read(name)
         if name.partition(":")[0] == _HELPERS:
-            place["op"] = _HELPERS
+            op = _HELPERS
         elif meaning.layer is not None:
             layers = [meaning.layer] if meaning.whole_layer else [*layers, meaning.layer]
-        place["phase"] = meaning.phase or place["phase"]
-        place["op"] = place["op"] or meaning.op
-    place["layer"] = scrub("/".join(layers), LONGEST_NAME) or None
-    return place
+        phase = meaning.phase or phase
+        op = op or meaning.op
+    layer = scrub("/".join(layers), LONGEST_NAME) or None
+    return {"layer": layer, "phase": phase, "op": op}
 
 
 def _durations(rows: Sequence[dict[str, Any]], counts: Ints) -> Ints:
@@ -164,10 +162,10 @@ def _durations(rows: Sequence[dict[str, Any]], counts: Ints) -> Ints:
     to its sum.
     """
     sums = np.array([row["duration_ns"] for row in rows], np.int64)
-    number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    durations: Ints = np.repeat(sums // counts, counts) + (
-        number < np.repeat(sums % counts, counts)
-    )
+    first = np.repeat(np.cumsum(counts) - counts, counts)
+    number = np.arange(counts.sum()) - first
+    rest = np.repeat(sums % counts, counts)
+    durations: Ints = np.repeat(sums // counts, counts) + (number < rest)
     return durations
 
 
@@ -179,20 +177,21 @@ def _device(
     Clocks are in kHz, the bus in bits.
     """
     for kind, by_number in described.items():
-        if (facts := by_number.get(str(number))) is None:
+        facts = by_number.get(str(number))
+        if facts is None:
             continue
         arch = str(facts.get("arch", ""))
-        capability = (
-            f"{arch[:-1]}.{arch[-1]}" if arch.isdecimal() and len(arch) > 1 else arch or None
-        )
+        capability = arch or None
+        if arch.isdecimal() and len(arch) > 1:
+            capability = f"{arch[:-1]}.{arch[-1]}"
+        clock = whole(facts.get("clock_rate"))
+        memory_clock = whole(facts.get("memory_clock_rate"))
         return {
             "name": f"{kind} {capability}",
             "compute_capability": capability,
             "sm_count": whole(facts.get("num_sms")),
-            "clock_hz": None if (clock := whole(facts.get("clock_rate"))) is None else clock * 1000,
-            "memory_bytes_per_s": memory_rate(
-                whole(facts.get("memory_clock_rate")), whole(facts.get("bus_width"))
-            ),
+            "clock_hz": None if clock is None else clock * 1000,
+            "memory_bytes_per_s": memory_rate(memory_clock, whole(facts.get("bus_width"))),
         }
     return None
 

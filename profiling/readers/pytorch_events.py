@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..attribution.columns import count_true
 from ..attribution.memory_peak import MEMORY_EVENT
 from ..attribution.nesting import NONE, Bools, Ints
 from ..attribution.range_names import MODULE
@@ -148,14 +149,13 @@ class Events:
         self._take_memory(self.columns.having(INSTANT, events))
         events = self.columns.having(COMPLETE, events)
         try:
-            kind = np.fromiter(
-                map(self._category.__getitem__, map(_CATEGORY, events)), np.int8, len(events)
-            )
+            kinds = map(self._category.__getitem__, map(_CATEGORY, events))
+            kind = np.fromiter(kinds, np.int8, len(events))
         except TypeError:  # a category is a list or an object
             events = [event for event in events if isinstance(event.cat, str)]
             kind = np.array([self._category[event.cat] for event in events], np.int8)
-        self.lost["counter_ranges"] += int(np.count_nonzero(kind == _COUNTER))
-        self.lost["events_of_unknown_category"] += int(np.count_nonzero(kind == 0))
+        self.lost["counter_ranges"] += count_true(kind == _COUNTER)
+        self.lost["events_of_unknown_category"] += count_true(kind == 0)
         on_host = (kind == HOST) | (kind == ANNOTATED) | (kind == _MODULE_RANGE)
         self._take_host(_select_events(events, on_host), kind[on_host])
         self._take_calls(_select_events(events, kind == _CALL))
@@ -164,52 +164,46 @@ class Events:
 
     def _take_memory(self, events: list[Any]) -> None:
         columns = self.columns.columns(events, _MEMORY_FIELDS)
-        named = self._is_memory.of(columns["name"].values) == 1
-        rows = (
-            np.logical_and.reduce(
-                [columns[name].valid for name in ("name", "ts", "tid", "Bytes", "Addr")]
-            )
-            & named
-        )
-        kept = {"time_ns": columns["ts"].values, "thread": self._thread.of(columns["tid"].values)}
-        kept[PROCESS] = _process(columns)
-        self._keep("memory", rows, {**kept, **_rename_columns(columns, _MEMORY_ARGS)})
+        rows = self._is_memory.of(columns["name"].values) == 1
+        for name in ("name", "ts", "tid", "Bytes", "Addr"):
+            rows &= columns[name].valid
+        kept = {
+            "time_ns": columns["ts"].values,
+            "thread": self._thread.of(columns["tid"].values),
+            PROCESS: _process(columns),
+            **_rename_columns(columns, _MEMORY_ARGS),
+        }
+        self._keep("memory", rows, kept)
 
     def _take_host(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
         columns = self.columns.columns(events, _HOST_FIELDS)
-        by_name = np.where(columns["name"].valid, self._of_name.of(columns["name"].values), 0)
+        name = columns["name"]
+        by_name = np.where(name.valid, self._of_name.of(name.values), 0)
         kind = np.where(by_name == _MODULE_RANGE, _MODULE_RANGE, kind)
         kind = np.where((kind == HOST) & (by_name == ANNOTATED), ANNOTATED, kind)
+        is_module = kind == _MODULE_RANGE
         # the others are Python functions
-        ours = (kind != _MODULE_RANGE) | (by_name == _MODULE_RANGE)
-        rows, timed = self._readable(
-            columns, ours, ("tid",), (kind == ANNOTATED) | (kind == _MODULE_RANGE)
-        )
-        long = timed["end_ns"] - timed["start_ns"] >= _LEAST_FUNCTION_NS
-        self._keep(
-            "functions", ~ours & long & columns["name"].valid & (timed["start_ns"] >= 0), timed
-        )
+        ours = ~is_module | (by_name == _MODULE_RANGE)
+        rows, timed = self._readable(columns, ours, ("tid",), (kind == ANNOTATED) | is_module)
+        start_ns = timed["start_ns"]
+        long = timed["end_ns"] - start_ns >= _LEAST_FUNCTION_NS
+        self._keep("functions", ~ours & long & name.valid & (start_ns >= 0), timed)
         # How the kernels of torch.compile were compiled, by their names, which their operators
         # have, too.
-        compiled = rows & np.logical_or.reduce(
-            [columns[field.name].valid for field in _TRITON_ARGS]
-        )
-        values = (columns[field.name].values[compiled].tolist() for field in _TRITON_ARGS)
-        self.compiled.update(
-            zip(columns["name"].values[compiled].tolist(), zip(*values, strict=True), strict=True)
-        )
-        self._keep(
-            "host",
-            rows,
-            {**timed, "kind": kind.astype(np.int8), **_rename_columns(columns, _HOST_ARGS)},
-        )
+        settings = [columns[field.name] for field in _TRITON_ARGS]
+        compiled = rows & np.logical_or.reduce([column.valid for column in settings])
+        values = [column.values[compiled].tolist() for column in settings]
+        names = name.values[compiled].tolist()
+        self.compiled.update(zip(names, zip(*values, strict=True), strict=True))
+        kept = {**timed, "kind": kind.astype(np.int8), **_rename_columns(columns, _HOST_ARGS)}
+        self._keep("host", rows, kept)
 
     def _take_calls(self, events: list[Any]) -> None:
         columns = self.columns.columns(events, self._call_fields)
-        rows, timed = self._readable(
-            columns, np.ones(len(events), np.bool_), ("tid", "correlation"), True
-        )
-        self.calling.update(np.unique(columns["pid"].values[rows & columns["pid"].valid]).tolist())
+        everything = np.ones(len(events), np.bool_)
+        rows, timed = self._readable(columns, everything, ("tid", "correlation"), True)
+        process = columns["pid"]
+        self.calling.update(np.unique(process.values[rows & process.valid]).tolist())
         kept = {**timed, "correlation_id": columns["correlation"].values}
         if _LAUNCHED in self._call_fields:
             kept["kernel"] = columns["kernel"].values.astype(np.int32)
@@ -262,22 +256,24 @@ class Events:
         Our other events are counted as unreadable. The process of one that annotates may not be
         that of operators.
         """
-        name, start, duration = columns["name"], columns["ts"].values, columns["dur"].values
+        start = columns["ts"].values
+        duration = columns["dur"].values
         rows = (start >= 0) & (duration >= 0)
         for field in ("name", "ts", "dur", *required):
             rows &= columns[field].valid
         timed: Table = {
             PROCESS: _process(columns),
-            "name": name.values.astype(np.int32),
+            "name": columns["name"].values.astype(np.int32),
             "start_ns": start,
             "end_ns": start + duration,
         }
         if "tid" in required:
             timed["thread"] = self._thread.of(columns["tid"].values)
             rows &= timed["thread"] != _NO_THREAD
-            works = ours & rows & columns["pid"].valid & np.logical_not(annotates)
-            self.processes.update(np.unique(columns["pid"].values[works]).tolist())
-        self.lost["events_unreadable"] += int(np.count_nonzero(ours & ~rows))
+            process = columns["pid"]
+            works = ours & rows & process.valid & np.logical_not(annotates)
+            self.processes.update(np.unique(process.values[works]).tolist())
+        self.lost["events_unreadable"] += count_true(ours & ~rows)
         return ours & rows, timed
 
     def _keep(self, group: str, rows: Bools, columns: Table) -> None:
@@ -288,11 +284,11 @@ class Events:
     def joined(self, group: str) -> Table:
         """All columns of a group but the process, concatenated and freed one by one."""
         pieces = self.pieces.pop(group)
-        empty = {name: values for name, values in self._empty[group].items() if name != PROCESS}
-        return {
-            name: np.concatenate([empty[name], *(piece.pop(name) for piece in pieces)])
-            for name in empty
-        }
+        columns = {}
+        for name, empty in self._empty[group].items():
+            if name != PROCESS:
+                columns[name] = np.concatenate([empty, *(piece.pop(name) for piece in pieces)])
+        return columns
 
 
 def _process(columns: dict[str, EventColumn]) -> Ints:
@@ -303,11 +299,11 @@ def _process(columns: dict[str, EventColumn]) -> Ints:
 
 def _rename_columns(columns: dict[str, EventColumn], fields: dict[str, Field]) -> Table:
     """The columns of some fields by our names; indices of texts in 32 bits."""
-    values = {ours: columns[field.name].values for ours, field in fields.items()}
-    return {
-        ours: column.astype(np.int32) if fields[ours].kind == JSON else column
-        for ours, column in values.items()
-    }
+    table = {}
+    for ours, field in fields.items():
+        values = columns[field.name].values
+        table[ours] = values.astype(np.int32) if field.kind == JSON else values
+    return table
 
 
 def _first_valid(column: EventColumn, other: EventColumn) -> EventColumn:
@@ -330,7 +326,9 @@ class PerText:
         """The numbers of the texts with these indices; arbitrary for `NONE`."""
         new = [self._number(text) for text in self.texts[len(self._table) :]]
         self._table = np.append(self._table, np.array(new, np.int64))
-        return self._table[indices] if len(self._table) else np.zeros(len(indices), np.int64)
+        if not len(self._table):
+            return np.zeros(len(indices), np.int64)
+        return self._table[indices]
 
 
 def _kind_of_category(category: Any) -> int:
@@ -342,13 +340,11 @@ def _kind_of_category(category: Any) -> int:
 
 
 def _kind_by_name(name: str) -> int:
-    return (
-        _MODULE_RANGE
-        if name.startswith(MODULE)
-        else ANNOTATED
-        if name.startswith(_ANNOTATIONS)
-        else 0
-    )
+    if name.startswith(MODULE):
+        return _MODULE_RANGE
+    if name.startswith(_ANNOTATIONS):
+        return ANNOTATED
+    return 0
 
 
 def _thread_number(thread: str) -> int:

@@ -28,6 +28,7 @@ from ..attribution.cupti_names import host_memory_of_copy, kind_of_copy
 from ..attribution.library_calls import own_time
 from ..attribution.memory_peak import Allocations
 from ..attribution.nesting import NONE, Bools, Ints, nest
+from ..attribution.placement import name_at
 from ..attribution.profile import profile_of_tables
 from ..attribution.range_names import (
     ANNOTATION,
@@ -176,7 +177,8 @@ class _Rows:
     def __init__(self, events: Events) -> None:
         self.lacks_device = False  # whether a GPU did the work, but its events are not in the trace
         self.on_host = False  # whether operators of the host are the work
-        self._events, self._texts = events, events.texts
+        self._events = events
+        self._texts = events.texts
 
     def tables(self, on_gpu: bool) -> _Tables:
         """Ranges, API calls, kernels, and memcpys and memsets; `on_gpu`: whether the trace names a
@@ -187,15 +189,15 @@ class _Rows:
                 "it has no event of the PyTorch profiler; other Chrome traces are not read."
             )
         host, calls, device = (self._events.joined(group) for group in ("host", "calls", "device"))
-        kernels = {name: column[device["kind"] == KERNEL] for name, column in device.items()}
-        memory = {name: column[device["kind"] != KERNEL] for name, column in device.items()}
-        has_device = (
-            len(device["kind"]) or len(calls["name"]) or self._events.lost["counter_ranges"]
-        )
-        self.lacks_device = not has_device and (
-            on_gpu or bool(self._begin_with(host["name"], "nccl:").any())
-        )
-        self.on_host = not has_device and not self.lacks_device
+        is_kernel = device["kind"] == KERNEL
+        kernels = {name: column[is_kernel] for name, column in device.items()}
+        memory = {name: column[~is_kernel] for name, column in device.items()}
+        has_work = len(device["kind"]) or len(calls["name"])
+        if has_work or self._events.lost["counter_ranges"]:
+            self.lacks_device = self.on_host = False
+        else:
+            self.lacks_device = on_gpu or bool(self._begin_with(host["name"], "nccl:").any())
+            self.on_host = not self.lacks_device
         kernel_rows = self._own_rows(host) if self.on_host else self._kernel_rows(kernels)
         launched = calls.pop("kernel", None)
         call_rows = self._name_rows(calls)
@@ -228,13 +230,16 @@ class _Rows:
             return None
         devices, number = np.unique(memory["device"][rows], return_counts=True)
         rows &= memory["device"] == devices[np.argmax(number)]
-        has_totals = on_gpu[rows].all() and (memory["total_bytes"][rows] != NONE).all()
-        total, reserved = (
-            memory[name][rows] if has_totals else None for name in ("total_bytes", "reserved_bytes")
+        memory = {name: column[rows] for name, column in memory.items()}
+        has_totals = on_gpu[rows].all() and (memory["total_bytes"] != NONE).all()
+        return Allocations(
+            memory["time_ns"],
+            memory["thread"],
+            memory["size_bytes"],
+            memory["address"],
+            memory["total_bytes"] if has_totals else None,
+            memory["reserved_bytes"] if has_totals else None,
         )
-        of_rows = (memory[name][rows] for name in ("time_ns", "thread", "size_bytes", "address"))
-        time_ns, thread, size_bytes, address = of_rows
-        return Allocations(time_ns, thread, size_bytes, address, total, reserved)
 
     def _begin_with(self, code: Ints, beginning: str | tuple[str, ...]) -> Bools:
         begins: Bools = (
@@ -245,22 +250,19 @@ class _Rows:
     def _host_rows(self, host: Table) -> pa.Table:
         """Operators and ranges."""
         kind = host["kind"]
-        rows = self._name_rows(
-            {name: host[name] for name in ("name", "start_ns", "end_ns", "thread")}, prefix=""
-        )
-        roles = pa.array((kind - HOST).astype(np.int32))
+        named = {name: host[name] for name in ("name", "start_ns", "end_ns", "thread")}
+        rows = self._name_rows(named, prefix="")
+        role = pa.array((kind - HOST).astype(np.int32))
+        roles = pa.array([OPERATOR, ANNOTATION, MODULE_CALL])
         columns = {
             "kind": pa.repeat("push_pop", len(kind)),
-            "role": pa.DictionaryArray.from_arrays(
-                roles, pa.array([OPERATOR, ANNOTATION, MODULE_CALL])
-            ),
+            "role": pa.DictionaryArray.from_arrays(role, roles),
             "shown": pa.array(kind == ANNOTATED),
             "sequence": _nullable(host["sequence"]),
             "forward_thread": _nullable(host["forward_thread"]),
-            **{
-                name: self._text(host[name]) for name in ("shapes", "concrete", "dtypes", "strides")
-            },
         }
+        for name in ("shapes", "concrete", "dtypes", "strides"):
+            columns[name] = self._text(host[name])
         for name, column in columns.items():
             rows = rows.append_column(name, column)
         return rows
@@ -268,7 +270,8 @@ class _Rows:
     def _text(self, code: Ints) -> pa.Array:
         """Texts by their index among those of the trace."""
         is_text = code != NONE
-        short, distinct = np.zeros(len(code), np.int32), np.zeros(0, np.int64)
+        short = np.zeros(len(code), np.int32)
+        distinct = np.zeros(0, np.int64)
         short[is_text], distinct = factorize(code[is_text])
         texts = pa.array([self._texts[index] for index in distinct.tolist()], pa.string())
         return pa.DictionaryArray.from_arrays(pa.array(short, mask=~is_text), texts)
@@ -277,15 +280,17 @@ class _Rows:
         """The own time of operators, for traces without a device."""
         announced = self._begin_with(host["name"], COLLECTIVES)
         works = (host["kind"] == HOST) | ((host["kind"] == ANNOTATED) & announced)
-        start, end, span = own_time(nest(host["thread"], host["start_ns"], host["end_ns"]), works)
-        of_span = {name: host[name][span] for name in ("name", "thread")}
-        rows = self._name_rows({"start_ns": start, "end_ns": end, **of_span})
+        nested = nest(host["thread"], host["start_ns"], host["end_ns"])
+        start, end, span = own_time(nested, works)
+        own = {"start_ns": start, "end_ns": end}
+        own |= {name: host[name][span] for name in ("name", "thread")}
+        rows = self._name_rows(own)
         # A backward node lies in a call of the engine under the same name, which counts as a part
         # of it.
-        part = _occurrence(span) + self._begin_with(host["name"], NODE_PREFIX)[span]
-        return rows.append_column("stream", rows["thread"]).append_column(
-            "part", pa.array(part, pa.int32())
-        )
+        is_node = self._begin_with(host["name"], NODE_PREFIX)[span]
+        part = pa.array(_occurrence(span) + is_node, pa.int32())
+        rows = rows.append_column("stream", rows["thread"])
+        return rows.append_column("part", part)
 
     def _kernel_rows(self, device: Table) -> pa.Table:
         wanted = (
@@ -296,41 +301,35 @@ class _Rows:
             "registers_per_thread",
             "shared_memory_bytes",
         )
+        own = {name: device[name] for name in wanted}
         # Outside graphs both are 0. ROCm, and CUDA since PyTorch 2.14, number the nodes within a
         # graph, from 0.
         replayed = (device["graph_id"] > 0) | (device["graph_node_id"] > 0)
-        graphs = {
-            name: np.where(replayed, device[name], NONE) for name in ("graph_id", "graph_node_id")
-        }
-        rows = self._name_rows({**{name: device[name] for name in wanted}, **graphs})
+        for name in ("graph_id", "graph_node_id"):
+            own[name] = np.where(replayed, device[name], NONE)
+        rows = self._name_rows(own)
+        columns: dict[str, pa.Array] = {}
         if self._events.compiled:
             code, distinct = factorize(device["name"])
-            compiled = np.array(
-                [self._events.compiled.get(name, (NONE, NONE)) for name in distinct.tolist()],
-                np.int64,
-            )
-            compiled = np.where((compiled > 0) & (compiled < 1 << 31), compiled, NONE).reshape(
-                -1, 2
-            )
-            for column, values in zip(
-                ("compiled_warps", "pipeline_stages"), compiled[code].T, strict=True
-            ):
-                rows = rows.append_column(column, _nullable(values.copy()))
+            pairs = [self._events.compiled.get(name, (NONE, NONE)) for name in distinct.tolist()]
+            compiled = np.array(pairs, np.int64).reshape(-1, 2)
+            possible = (compiled > 0) & (compiled < 1 << 31)
+            warps, stages = np.where(possible, compiled, NONE)[code].T
+            columns["compiled_warps"] = _nullable(warps.copy())
+            columns["pipeline_stages"] = _nullable(stages.copy())
         for what in ("grid", "block"):
             code, distinct = factorize(device[what])
-            extents = np.array(
-                [self._extents(text) for text in distinct.tolist()], np.int64
-            ).reshape(-1, 3)
+            triples = [self._extents(text) for text in distinct.tolist()]
+            extents = np.array(triples, np.int64).reshape(-1, 3)
             for axis, name in enumerate("xyz"):
-                rows = rows.append_column(f"{what}_{name}", _nullable(extents[code, axis]))
+                columns[f"{what}_{name}"] = _nullable(extents[code, axis])
         # Groups on different ranks may have the same name; the profiler truncates long lists of
         # ranks.
         code, distinct = factorize(device["group"].astype(np.int64) << 32 | (device["members"] + 1))
         groups = [self._group(pair >> 32, (pair & 0xFFFFFFFF) - 1) for pair in distinct.tolist()]
-        rows = rows.append_column(
-            "communicator", pa.array(groups, pa.string()).take(pa.array(code))
-        )
-        for column, values in self._collectives(device).items():
+        columns["communicator"] = pa.array(groups, pa.string()).take(pa.array(code))
+        columns |= self._collectives(device)
+        for column, values in columns.items():
             rows = rows.append_column(column, values)
         return rows
 
@@ -339,17 +338,16 @@ class _Rows:
         described = np.flatnonzero(device["collective"] != NONE)
         if not len(described):
             return {}
-        names: list[str | None] = [None] * len(device["name"])
-        sizes: list[int | None] = [None] * len(names)
-        messages: list[int | None] = [None] * len(names)
+        count = len(device["name"])
+        names: list[str | None] = [None] * count
+        sizes: list[int | None] = [None] * count
+        messages: list[int | None] = [None] * count
         needed = ("collective", "group_size", "elements_in", "elements_out", "dtype")
         fields = [device[name][described].tolist() for name in needed]
         for row, name, size, read, written, dtype in zip(described.tolist(), *fields, strict=True):
             names[row] = collective_of_torch(self._texts[name])
             sizes[row] = size if 0 < size < 1 << 31 else None
-            messages[row] = message_bytes(
-                read, written, self._texts[dtype] if dtype != NONE else None
-            )
+            messages[row] = message_bytes(read, written, name_at(self._texts, dtype))
         return {
             "collective": pa.array(names, pa.string()),
             "group_size": pa.array(sizes, pa.int32()),
@@ -358,27 +356,22 @@ class _Rows:
 
     def _group(self, name: int, members: int) -> str | None:
         """A process group's name and ranks; None without both."""
-        return (
-            " ".join(str(json.loads(self._texts[text])) for text in (name, members) if text != NONE)
-            or None
-        )
+        texts = [self._texts[text] for text in (name, members) if text != NONE]
+        return " ".join(str(json.loads(text)) for text in texts) or None
 
     def _memory_rows(self, device: Table) -> pa.Table:
-        columns = {
-            name: _nullable(device[name]) for name in ("start_ns", "end_ns", *_PLACE, "bytes")
-        }
+        wanted = ("start_ns", "end_ns", *_PLACE, "bytes")
+        columns = {name: _nullable(device[name]) for name in wanted}
         code, distinct = factorize(device["name"])
-        kinds = [kind_of_copy(self._texts[name]) for name in distinct.tolist()]
-        copied = pa.array(np.where(device["kind"] == COPY, code, NONE), mask=device["kind"] != COPY)
-        names = pa.array(["memcpy", "memset"]).take(
-            pa.array((device["kind"] != COPY).astype(np.int32))
-        )
-        of_host = [host_memory_of_copy(self._texts[name]) for name in distinct.tolist()]
-        columns |= {
-            name: pa.array(values, pa.string()).take(copied)
-            for name, values in (("memcpy_kind", kinds), ("host_memory", of_host))
-        }
-        return pa.table({**columns, "kind": names})
+        texts = [self._texts[name] for name in distinct.tolist()]
+        is_set = device["kind"] != COPY
+        name_of_copy = pa.array(np.where(is_set, NONE, code), mask=is_set)
+        kinds = pa.array(map(kind_of_copy, texts), pa.string())
+        memories = pa.array(map(host_memory_of_copy, texts), pa.string())
+        columns["memcpy_kind"] = kinds.take(name_of_copy)
+        columns["host_memory"] = memories.take(name_of_copy)
+        columns["kind"] = pa.array(["memcpy", "memset"]).take(pa.array(is_set.astype(np.int32)))
+        return pa.table(columns)
 
     def _extents(self, text: int) -> tuple[int, ...]:
         """Extents of a grid or block; three times `NONE` if they are not three whole numbers."""
@@ -395,21 +388,16 @@ class _Rows:
         """A table with names as texts, without this prefix."""
         code, distinct = factorize(columns["name"])
         names = [scrub(self._texts[name].removeprefix(prefix)) or "?" for name in distinct.tolist()]
-        name = pa.DictionaryArray.from_arrays(
-            pa.array(code.astype(np.int32)), pa.array(names, pa.string())
-        )
-        rest = {
-            key: _nullable(column)
-            for key, column in columns.items()
-            if key not in ("name", "thread")
-        }
-        # No masking: a thread's number may be `NONE`.
-        threads = {
-            key: pa.array(columns["thread"])
-            for key in ("thread", "thread_key")
-            if "thread" in columns
-        }
-        return pa.table({"name": name, **rest, **threads})
+        indices = pa.array(code.astype(np.int32))
+        rows = {"name": pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))}
+        for key, column in columns.items():
+            if key not in ("name", "thread"):
+                rows[key] = _nullable(column)
+        if "thread" in columns:
+            # No masking: a thread's number may be `NONE`.
+            thread = pa.array(columns["thread"])
+            rows |= {"thread": thread, "thread_key": thread}
+        return pa.table(rows)
 
 
 def _batch_of(document: Any) -> int | None:
@@ -448,10 +436,12 @@ def _occurrence(values: Ints) -> npt.NDArray[np.int32]:
 
 def _launches(calls: pa.Table) -> int:
     """Number of calls that launch kernels or graphs."""
-    names = dict(
-        zip(*map(pa.Array.to_pylist, pc.value_counts(calls["name"]).flatten()), strict=True)
-    )
-    return sum(count for name, count in names.items() if "launch" in str(name).lower())
+    names, counts = map(pa.Array.to_pylist, pc.value_counts(calls["name"]).flatten())
+    launches = 0
+    for name, count in zip(names, counts, strict=True):
+        if "launch" in str(name).lower():
+            launches += count
+    return launches
 
 
 def _rank_info(information: Any) -> dict[str, Any] | None:
@@ -468,24 +458,22 @@ def _device(properties: Any, used: set[int]) -> dict[str, Any] | None:
     """Facts of the first device with work; ROCm numbers its devices otherwise: then they count if
     all are alike.
     """
-    devices = (
-        [facts for facts in properties if isinstance(facts, dict)]
-        if isinstance(properties, list)
-        else []
-    )
-    of_work = [
-        facts for facts in devices if isinstance(facts.get("id"), int) and facts["id"] in used
-    ]
-    alike = len({str(facts.get("name")) for facts in devices}) == 1
-    for facts in of_work or (devices if alike and used else []):
-        name, capability = (
-            facts.get("name"),
-            [whole(facts.get(key)) for key in ("computeMajor", "computeMinor")],
-        )
-        return {
-            "name": name if isinstance(name, str) else None,
-            "compute_capability": None if None in capability else "{}.{}".format(*capability),
-            "sm_count": whole(facts.get("numSms")),
-            "memory_bytes": whole(facts.get("totalGlobalMem"), LATEST_NS),
-        }
-    return None
+    everything = properties if isinstance(properties, list) else []
+    devices = [facts for facts in everything if isinstance(facts, dict)]
+    chosen = [facts for facts in devices if isinstance(facts.get("id"), int)]
+    chosen = [facts for facts in chosen if facts["id"] in used]
+    if not chosen and used and len({str(facts.get("name")) for facts in devices}) == 1:
+        chosen = devices
+    if not chosen:
+        return None
+    facts = chosen[0]
+    name = facts.get("name")
+    major = whole(facts.get("computeMajor"))
+    minor = whole(facts.get("computeMinor"))
+    has_capability = major is not None and minor is not None
+    return {
+        "name": name if isinstance(name, str) else None,
+        "compute_capability": f"{major}.{minor}" if has_capability else None,
+        "sm_count": whole(facts.get("numSms")),
+        "memory_bytes": whole(facts.get("totalGlobalMem"), LATEST_NS),
+    }

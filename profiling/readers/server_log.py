@@ -117,19 +117,18 @@ def _formats() -> tuple[tuple[_Line, ...], tuple[_Fact, ...]]:
     table = tomllib.loads(_FORMATS.read_text(encoding="utf-8"))
     lines = []
     for entry in table["line"]:
-        pattern = re.compile(entry["pattern"].replace("\n", "")) if "pattern" in entry else None
+        pattern = _compile(entry["pattern"]) if "pattern" in entry else None
         fields = {name: _field(names) for name, names in entry.get("fields", {}).items()}
         lines.append(_Line(entry["server"], entry["kind"], entry["word"], pattern, fields))
-    facts = (
-        _Fact(
-            entry["server"],
-            entry["name"],
-            entry["type"],
-            re.compile(entry["pattern"].replace("\n", "")),
-        )
-        for entry in table["fact"]
-    )
+    facts = []
+    for entry in table["fact"]:
+        pattern = _compile(entry["pattern"])
+        facts.append(_Fact(entry["server"], entry["name"], entry["type"], pattern))
     return tuple(lines), tuple(facts)
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern.replace("\n", ""))
 
 
 def _field(names: list[str]) -> re.Pattern[str]:
@@ -209,7 +208,8 @@ class _Cache:
 
     def take(self, values: Mapping[str, str], requests: int | None) -> None:
         """Count a line that tells both."""
-        percent, waiting = _number(values.get("cache_percent")), _whole(values.get("waiting"))
+        percent = _number(values.get("cache_percent"))
+        waiting = _whole(values.get("waiting"))
         if percent is None and (share := _number(values.get("cache_share"))) is not None:
             percent = 100 * share
         if requests and percent is not None and waiting is not None:
@@ -276,13 +276,19 @@ class _Log:
         self.timed = True
         if "dummy" in values:  # of an engine that waits for others
             return
-        ms, seconds = _number(values.get("ms")), _number(values.get("seconds"))
+        ms = _number(values.get("ms"))
+        seconds = _number(values.get("seconds"))
         names = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
         prompts, prompt_tokens, decodes, tokens = (_whole(values.get(name)) or 0 for name in names)
         tokens = tokens or decodes
         if "scheduled_requests" in values:
             decodes = tokens = max((_whole(values["scheduled_requests"]) or 0) - prompts, 0)
-        mode = MIXED if prompts and decodes else PREFILL if prompts else DECODE
+        if prompts and decodes:
+            mode = MIXED
+        elif prompts:
+            mode = PREFILL
+        else:
+            mode = DECODE
         row = {"mode": mode, "batch": prompts + decodes, "tokens": prompt_tokens + tokens}
         if context := _whole(values.get("context_tokens"), _MOST_TOKENS):
             row["context_tokens"] = context
@@ -294,7 +300,8 @@ class _Log:
         if self.last is None:
             return
         each = _number(values.get("tokens_per_request"))
-        tokens, accepted = self.last.row.get("averaged_steps"), _whole(values.get("accepted"))
+        tokens = self.last.row.get("averaged_steps")
+        accepted = _whole(values.get("accepted"))
         if each is None and tokens and accepted is not None and accepted < tokens:
             each = tokens / (tokens - accepted)
         if each is not None and each >= 1:
@@ -310,13 +317,16 @@ class _Log:
         elif kind.kind == "release":
             slots.release(values["slot"])
         elif kind.kind == "progress":
-            rate, together = _number(values["tokens_per_s"]), slots.progress(values["slot"])
+            rate = _number(values["tokens_per_s"])
+            together = slots.progress(values["slot"])
             if together is not None and rate:
                 self._slot_steps(together, 1e3 / rate, round(_PROGRESS_S * rate))
             return
         elif kind.kind == "timing":
-            slots.ended, self.last = values["slot"], None
-        ms, tokens = _number(values.get("ms")), _whole(values.get("tokens"))
+            slots.ended = values["slot"]
+            self.last = None
+        ms = _number(values.get("ms"))
+        tokens = _whole(values.get("tokens"))
         if ms is None or not tokens:
             return
         slots.tell_duration(ms)
@@ -341,8 +351,11 @@ class _Log:
         if kind.kind == "prefill":
             engine.prefill_tokens += _whole(values.get("prefill_tokens")) or 0
             return
-        requests, before = _whole(values.get("requests")), engine.requests
-        prefill_tokens, engine.prefill_tokens, engine.requests = engine.prefill_tokens, 0, requests
+        requests = _whole(values.get("requests"))
+        before = engine.requests
+        prefill_tokens = engine.prefill_tokens
+        engine.prefill_tokens = 0
+        engine.requests = requests
         rate = _number(values.get("tokens_per_s"))
         self.last = None
         self.preempted += _whole(values.get("preemptions")) or 0
@@ -477,19 +490,18 @@ def _of_graphs(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[s
     for row, flag in zip(rows, flags, strict=True):
         if flag is not None:
             times[flag].setdefault(row["batch"], []).append(row["duration_ns"])
-    ratios = [
-        median(ns) / median(times[True][size])
-        for size, ns in times[False].items()
-        if size in times[True]
-    ]
+    with_graph = times[True]
+    ratios = []
+    for size, ns in times[False].items():
+        if size in with_graph:
+            ratios.append(median(ns) / median(with_graph[size]))
     if not ratios:
         return rows, {}
-    largest = max(times[True])
-    kept = [
-        row
-        for row, flag in zip(rows, flags, strict=True)
-        if flag is not False or row["batch"] > largest
-    ]
+    largest = max(with_graph)
+    kept = []
+    for row, flag in zip(rows, flags, strict=True):
+        if flag is not False or row["batch"] > largest:
+            kept.append(row)
     apart = {"lines_before_graphs": len(rows) - len(kept), "time_before_graphs": median(ratios)}
     return kept, apart
 

@@ -61,7 +61,9 @@ class Together:
     def __init__(self, load: Load) -> None:
         """Begin at the level of now."""
         self.is_told = False  # whether lines told its rate while it ran
-        self._load, self._first, self._begin_us = load, load.at, load.elapsed_us
+        self._load = load
+        self._first = load.at
+        self._begin_us = load.elapsed_us
         self._end: tuple[int, int] | None = None  # last level and time; None while it runs
 
     def end(self) -> None:
@@ -84,10 +86,12 @@ class Together:
         total_us = int(us.sum())
         if not total_us:
             most = int(requests.max())
-            return most if most - int(requests.min()) <= margin(most) else None
+            least = int(requests.min())
+            return most if most - least <= margin(most) else None
         weighted_us = requests * us.astype(np.float64)
         mean = round(float(weighted_us.sum()) / total_us)
-        near_us = int(us[np.abs(requests - mean) <= margin(mean)].sum())
+        is_near = np.abs(requests - mean) <= margin(mean)
+        near_us = int(us[is_near].sum())
         return mean if near_us >= _STEADY_SHARE * total_us else None
 
 

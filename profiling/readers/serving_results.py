@@ -44,7 +44,8 @@ _LENGTH_ALIKE = 0.2  # relative difference of mean prompt and output lengths wit
 _NAN = re.compile(
     rb"(?<=[:\[,])\s*(?:NaN|-?Infinity)(?=\s*[,\]}])"
 )  # Python writes it, JSON has none
-_MOST_REQUESTS, _MOST_MS = 1 << 31, 1e9
+_MOST_REQUESTS = 1 << 31
+_MOST_MS = 1e9
 # Words that all files of a kind have near their beginning.
 _MARKS = (
     ('"request_throughput"', '"total_output_tokens"'),  # vLLM, SGLang
@@ -193,7 +194,8 @@ def _further(lines: Iterator[str]) -> Iterator[Point]:
             except msgspec.DecodeError:
                 continue  # cut off
         elif (match := _TRTLLM_LINE.search(line)) and match[1] in _TRTLLM_NAMES:
-            name, value = _TRTLLM_NAMES[match[1]], parse_number(match[2])
+            name = _TRTLLM_NAMES[match[1]]
+            value = parse_number(match[2])
             if name in result:
                 yield _trtllm_printed(result)
                 result = {}
@@ -214,9 +216,11 @@ def _one_batch(row: dict[str, float | None]) -> Point:
 
 
 def _trtllm_printed(result: dict[str, float]) -> Point:
-    per_s, whole_ms = result.get("per_s"), result.get("whole_ms")
+    per_s = result.get("per_s")
+    whole_ms = result.get("whole_ms")
     in_flight = per_s * whole_ms / 1e3 if per_s and whole_ms else None
-    prompts, outputs = result.get("prompts"), result.get("outputs")
+    prompts = result.get("prompts")
+    outputs = result.get("outputs")
     return Point(
         "TensorRT-LLM",
         result.get("requests") or in_flight,
@@ -273,9 +277,12 @@ def _bench_serve(result: dict[str, msgspec.Raw]) -> Point:
 
     names = list(result)
     changed = names[names.index("run_number") + 1 :] if "run_number" in names else []
-    runs, per_s = number("completed"), number("request_throughput")
-    prompts, outputs = number("total_input_tokens"), number("total_output_tokens")
-    first_ms, token_ms = number("mean_ttft_ms"), number("mean_tpot_ms")
+    runs = number("completed")
+    per_s = number("request_throughput")
+    prompts = number("total_input_tokens")
+    outputs = number("total_output_tokens")
+    first_ms = number("mean_ttft_ms")
+    token_ms = number("mean_tpot_ms")
     whole_ms = number("mean_e2el_ms") or number("mean_e2e_latency_ms")
     if whole_ms is None and first_ms and token_ms and runs and outputs:
         whole_ms = first_ms + token_ms * max(outputs / runs - 1, 0)
@@ -301,8 +308,10 @@ def _aiperf(result: dict[str, msgspec.Raw]) -> Point:
         factor = scale.get(str(_at(metric, "unit")), 1.0) if unit_ms else 1.0
         return None if value is None else value * factor
 
-    prompts, outputs = mean("input_sequence_length", False), mean("output_sequence_length", False)
-    per_s, whole_ms = mean("request_throughput", False), mean("request_latency")
+    prompts = mean("input_sequence_length", False)
+    outputs = mean("output_sequence_length", False)
+    per_s = mean("request_throughput", False)
+    whole_ms = mean("request_latency")
     in_flight = per_s * whole_ms / 1e3 if per_s and whole_ms else None
     return Point(
         "AIPerf",
@@ -348,7 +357,8 @@ def _guidellm(benchmarks: Any) -> Iterator[Point]:
             ),
             None,
         )
-        prompts, outputs = mean("prompt_token_count"), mean("output_token_count")
+        prompts = mean("prompt_token_count")
+        outputs = mean("output_token_count")
         yield Point(
             "GuideLLM",
             asked or mean("request_concurrency"),
@@ -360,7 +370,8 @@ def _guidellm(benchmarks: Any) -> Iterator[Point]:
 
 def _trtllm(result: dict[str, msgspec.Raw]) -> Point:
     """A report of trtllm-bench; only one with `--streaming` tells the times of tokens."""
-    requests, streaming = _value(result, "request_info"), _value(result, "streaming_metrics")
+    requests = _value(result, "request_info")
+    streaming = _value(result, "streaming_metrics")
     prompts, outputs = (
         _number(_at(requests, f"avg_{name}_length")) for name in ("input", "output")
     )

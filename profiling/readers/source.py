@@ -136,7 +136,8 @@ class Source:
         """The complete content; raises `CurvescopeError` if it is larger, or damaged."""
         if self.packed:
             most_bytes = min(most_bytes, max(WHOLE_FREE_BYTES, WHOLE_RATIO * self.size_bytes))
-        blocks, size = [], 0
+        blocks = []
+        size = 0
         with self.open() as stream:
             while block := stream.read(
                 1 << 20
@@ -184,22 +185,21 @@ class Source:
 
 
 def _inside(path: Path) -> str:
-    """What to do with a ZIP archive, by the names in it."""
+    """The advice for a ZIP archive, by the names in it."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/")]
     except (OSError, zipfile.BadZipFile, NotImplementedError):
         return "unpack it and import the profile in it"
-    profiles = [
-        scrub(name.rsplit("/", 1)[-1]) for name in names if name.lower().endswith(_PROFILES)
-    ]
+    profiles = [name for name in names if name.lower().endswith(_PROFILES)]
     if not profiles:
         return (
             f"none of {counted(len(names), 'file')} in it is named as a profile: give the profile "
             "itself"
         )
+    first = ", ".join(scrub(name.rsplit("/", 1)[-1]) for name in profiles[:3])
     more = f" and {len(profiles) - 3} more" if len(profiles) > 3 else ""
-    return f"unpack it, and import one of the files in it: {', '.join(profiles[:3])}{more}"
+    return f"unpack it, and import one of the files in it: {first}{more}"
 
 
 class _Checked(io.RawIOBase):
@@ -208,7 +208,9 @@ class _Checked(io.RawIOBase):
     """
 
     def __init__(self, stream: BinaryIO | gzip.GzipFile, most_bytes: float, budget: Budget) -> None:
-        self._stream, self._most, self._budget = stream, most_bytes, budget
+        self._stream = stream
+        self._most = most_bytes
+        self._budget = budget
         self._seen = 0
 
     def readable(self) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...base.budget import Budget
 from ...base.errors import CurvescopeError
@@ -50,16 +51,13 @@ class SqliteTables:
     def __init__(
         self, connection: sqlite3.Connection, path: Path | None = None, budget: Budget | None = None
     ) -> None:
-        self._connection, self._path = connection, path
+        self._connection = connection
+        self._path = path
         self._budget = budget or Budget()
         self._most_rows = -1 if path is None else path.stat().st_size // _LEAST_ROW_BYTES
         connection.set_progress_handler(self._is_late, _TICK)
         rows = self._query("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view')")
-        real = [
-            row
-            for row in rows
-            if isinstance(row[1], str) and row[1].lstrip()[:12].upper() == "CREATE TABLE"
-        ]
+        real = [(name, sql) for name, sql in rows if _creates_table(sql)]
         self._names = {name for name, _ in real}
         self._others = {name for name, _ in rows} - self._names
         self._info = cache(self._columns)
@@ -76,6 +74,11 @@ class SqliteTables:
         """Names of a table's columns; none for an absent table."""
         # cached: a profile has a hundred tables
         return frozenset(row[1] for row in self._info(name))
+
+    def first_number(self, name: str, column: str) -> int | None:
+        """The number in the first row of a table; None without one."""
+        batch = next(self.scan(name, {column: pa.int64()}), None)
+        return None if batch is None else batch[column][0].as_py()
 
     def _columns(self, name: str) -> list[tuple[Any, ...]]:
         """Rows of `PRAGMA table_xinfo`; none for an absent table."""
@@ -162,7 +165,8 @@ class SqliteTables:
             f"{sql} WHERE rowid BETWEEN {first} AND {first + step - 1}"
             for first in range(low, high + 1, step)
         )
-        done, rows = 0, 0
+        done = 0
+        rows = 0
         with ThreadPoolExecutor(_READERS) as readers:
             ranges = ((query, types) for query in queries)
             try:
@@ -170,7 +174,8 @@ class SqliteTables:
                     readers, lambda *range_: list(self._at_once(*range_)), ranges, _READERS + 1
                 ):
                     yield from tables
-                    done, rows = done + 1, rows + sum(table.num_rows for table in tables)
+                    done = done + 1
+                    rows = rows + sum(table.num_rows for table in tables)
             except _UnreadError:
                 self._check_rows(name, rows, f"WHERE rowid < {low + done * step}")
                 raise
@@ -337,9 +342,20 @@ def _repair_text(column: pa.Array) -> pa.Array:
 
 def _complete(batch: pa.Table, wanted: Mapping[str, pa.DataType]) -> pa.Table:
     """The wanted columns in order; null for those that the table lacks."""
-    nulls = {
-        name: pa.nulls(batch.num_rows, dtype)
-        for name, dtype in wanted.items()
-        if name not in batch.column_names
-    }
-    return pa.table({name: nulls[name] if name in nulls else batch[name] for name in wanted})
+    columns = {}
+    for name, dtype in wanted.items():
+        if name in batch.column_names:
+            columns[name] = batch[name]
+        else:
+            columns[name] = pa.nulls(batch.num_rows, dtype)
+    return pa.table(columns)
+
+
+def translate(numbers: pa.ChunkedArray, words: Mapping[int, str]) -> pa.ChunkedArray:
+    """The word of each number; null without one."""
+    places = pc.index_in(numbers, pa.array(list(words), pa.int64()))
+    return pa.array(list(words.values()), pa.string()).take(places)
+
+
+def _creates_table(sql: object) -> bool:
+    return isinstance(sql, str) and sql.lstrip()[:12].upper() == "CREATE TABLE"

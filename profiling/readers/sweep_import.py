@@ -106,24 +106,18 @@ def _meta(recordings: Sequence[Recording]) -> dict[str, Any]:
         values = [recording.meta.get(name) for recording in recordings]
         meta[name] = values[0] if all(value == values[0] for value in values) else None
     if meta["steps_from"] is None:
-        meta["steps_from"] = "; ".join(
-            sorted({str(recording.meta.get("steps_from")) for recording in recordings})
-        )
+        sources = {str(recording.meta.get("steps_from")) for recording in recordings}
+        meta["steps_from"] = "; ".join(sorted(sources))
     shares = [recording.meta.get("device_time_in_steps") for recording in recordings]
-    shares_of_steps = [share for share in shares if share is not None]
-    meta["device_time_in_steps"] = (
-        min(shares_of_steps) if len(shares_of_steps) == len(shares) else None
-    )
-    missing = {
-        name: sentence
-        for recording in recordings
-        for name, sentence in recording.meta.get("missing", {}).items()
-    }
-    formats = sorted({str(recording.meta["imported_from"]) for recording in recordings})
-    batches = sorted(
-        {int(b) for recording in recordings for b in recording.arrow("steps")["batch"].to_pylist()}
-    )
-    return meta | {"missing": missing, "formats": formats, "batches": batches}
+    meta["device_time_in_steps"] = None if None in shares else min(shares)
+    missing: dict[str, str] = {}
+    formats = set()
+    batches: set[int] = set()
+    for recording in recordings:
+        missing |= recording.meta.get("missing", {})
+        formats.add(str(recording.meta["imported_from"]))
+        batches.update(map(int, recording.arrow("steps")["batch"].to_pylist()))
+    return meta | {"missing": missing, "formats": sorted(formats), "batches": sorted(batches)}
 
 
 def _merge(recordings: Sequence[Recording], writer: RecordingWriter) -> None:
@@ -137,25 +131,19 @@ def _merge(recordings: Sequence[Recording], writer: RecordingWriter) -> None:
         for batch in batches:
             index.append(counts[batch])
             counts[batch] += 1
-        recorded = list(rounds)
-        round_ = [rounds[batch] for batch in batches]
+        recorded = pa.array(list(rounds), pa.int64())
+        columns = {name: steps[name] for name in steps.column_names}
+        columns["step"] = pc.add(steps["step"], first_step)
+        columns["index"] = pa.array(index)
+        columns["round"] = pa.array([rounds[batch] for batch in batches])
         rounds.update(counts.keys())
-        numbered = {
-            "step": pc.add(steps["step"], first_step),
-            "index": pa.array(index),
-            "round": pa.array(round_),
-        }
-        writer.write(
-            "steps",
-            pa.table({name: numbered.get(name, steps[name]) for name in steps.column_names}),
-        )
+        writer.write("steps", pa.table(columns))
         for table in TABLES.keys() - {"steps"}:
             for part in recording.parts(table):
                 rows = conform(TABLES[table], pq.read_table(part))
                 if table in (OPERATORS.name, PEAKS.name):  # one step per batch size has them
-                    rows = rows.filter(
-                        pc.invert(pc.is_in(rows["batch"], pa.array(recorded, pa.int64())))
-                    )
+                    again = pc.is_in(rows["batch"], recorded)
+                    rows = rows.filter(pc.invert(again))
                 if "step" in rows.column_names:
                     index_of_step = rows.column_names.index("step")
                     rows = rows.set_column(index_of_step, "step", pc.add(rows["step"], first_step))

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -35,7 +35,7 @@ from ..recording.store import RecordingWriter
 from . import Options
 from .source import Source
 from .trace_events import Event, TraceEvents
-from .values import LATEST_NS, MOST_U64, nanoseconds, signed, whole
+from .values import LATEST_NS, MOST_U64, nanoseconds, read_extents, signed, whole
 
 NAME = "TensorFlow or JAX trace"
 
@@ -119,6 +119,7 @@ def write_trace(trace: FrameworkTrace, writer: RecordingWriter, options: Options
 
 
 _Rows = list[dict[str, Any]]
+_Key = TypeVar("_Key")
 
 
 class FrameworkTrace:
@@ -147,7 +148,8 @@ class FrameworkTrace:
                     self.threads[event.pid, event.tid] = name
         elif event.ph == "X":
             try:
-                start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
+                start = nanoseconds(event.ts)
+                duration = nanoseconds(event.dur)
             except (TypeError, ValueError, OverflowError):
                 self.lost["events_unreadable"] += 1
                 return
@@ -184,66 +186,56 @@ class FrameworkTrace:
 
     def _timeline(self) -> tuple[_Rows, _Rows, _Rows]:
         """Device work of TensorFlow 1; no launches and ranges."""
-        lines = {  # device, its number, stream
-            pid: (match["device"].lower(), int(match["index"]), match["stream"])
-            for pid, name in self.processes.items()
-            if (match := _TF1_PROCESS.search(name))
-        }
+        lines = {}  # device, its number, stream
+        for pid, name in self.processes.items():
+            match = _TF1_PROCESS.search(name)
+            if match:
+                lines[pid] = (match["device"].lower(), int(match["index"]), match["stream"])
         streams = {stream for *_, stream in lines.values() if stream is not None}
         by_stream = streams != {"all"}
-        on_gpu = {
-            pid
-            for pid, (*_, stream) in lines.items()
-            if stream is not None and (stream != "all") == by_stream
-        }
-        ran = on_gpu if streams else set(lines)
+        ran = set(lines)
+        if streams:
+            ran = set()
+            for pid, (*_, stream) in lines.items():
+                if stream is not None and (stream != "all") == by_stream:
+                    ran.add(pid)
         rows = []
         for event, start, end in self.events:
             if event.pid in ran:
                 device, index, stream = lines[event.pid]
                 node = str(event.args.get("name", ""))
+                is_numbered = stream is not None and stream.isdecimal()
                 row = {
                     **_name_kernel(event.name, node.partition(":")[0], event.args.get("op")),
                     "start_ns": start,
                     "end_ns": end,
                     "device": index if device == "gpu" else None,
-                    "stream": int(stream)
-                    if stream is not None and stream.isdecimal()
-                    else _id(event.tid),
+                    "stream": int(stream) if is_numbered else _id(event.tid),
                 }
                 rows.append(row | _copy(event.name, {}))
         return rows, [], []
 
     def _trace(self) -> tuple[_Rows, _Rows, _Rows]:
         """Device work, launches and ranges of TensorFlow 2 and JAX."""
-        kernels, on_host, launches, ranges, device_steps = [], [], [], [], []
+        kernels = []
+        on_host = []
+        launches = []
+        ranges = []
+        device_steps = []
         around: _Rows = []  # what the host does, beside steps
         modules: _Rows = []  # calls of XLA's modules on a device
         without_xla = []  # TensorFlow's operators on a CPU, if no module of XLA ran there
         scopes: dict[int, list[tuple[int, int, str]]] = {}  # by device: start, end, path
-        devices = {
-            pid: int(match[1])
-            for pid, n in self.processes.items()
-            if (match := _DEVICE.search(n)) is not None
-        }
+        devices = _numbers_in(self.processes, _DEVICE)
         lines = {key: name for key, name in self.threads.items() if key[0] in devices}
-        streams = {
-            key: int(match[1])
-            for key, name in lines.items()
-            if (match := _STREAM.search(name)) is not None
-        }
+        streams = _numbers_in(lines, _STREAM)
         if not streams:  # a TPU has no streams, but one line of operators
-            streams = {
-                key: number for number, (key, name) in enumerate(lines.items()) if name == "XLA Ops"
-            }
+            for number, (key, name) in enumerate(lines.items()):
+                if name == "XLA Ops":
+                    streams[key] = number
         for event, start, end in self.events:
             args = event.args
-            module = str(args.get("hlo_module", ""))
-            self.is_jax = (
-                self.is_jax
-                or module.startswith(("jit_", "pmap_"))
-                or "jit(" in str(args.get("name", ""))
-            )
+            self.is_jax = self.is_jax or _is_of_jax(args)
             key = event.pid, event.tid
             correlation = _id(args.get("correlation_id"))
             times = {"start_ns": start, "end_ns": end, "correlation_id": correlation}
@@ -256,15 +248,13 @@ class FrameworkTrace:
                 # A short name, e.g. MatMul, stands for the path of a scope.
                 path = _path({"tf_op": args.get("long_name", event.name), **args})
                 scopes.setdefault(devices[event.pid], []).append((start, end, path or event.name))
-            elif lines.get(key) == _STEPS:
-                line = _STEPS_THREAD - devices[event.pid]
-                own = dict.fromkeys(("thread", "thread_key"), line)
-                device_steps.append(
-                    {**times, **own, "name": f"step {event.name}", "kind": "push_pop"}
-                )
-            elif lines.get(key) == _MODULES:
+            elif lines.get(key) in (_STEPS, _MODULES):
                 own = dict.fromkeys(("thread", "thread_key"), _STEPS_THREAD - devices[event.pid])
-                modules.append({**times, **own, "name": event.name, "kind": "push_pop"})
+                row = {**times, **own, "kind": "push_pop"}
+                if lines[key] == _STEPS:
+                    device_steps.append({**row, "name": f"step {event.name}"})
+                else:
+                    modules.append({**row, "name": event.name})
             elif event.pid not in devices:
                 thread = dict.fromkeys(("thread", "thread_key"), _id(event.tid))
                 self._take_function(event, start, end)
@@ -287,15 +277,17 @@ class FrameworkTrace:
         for of_device in scopes.values():
             of_device.sort()
         for row in kernels:
-            if row["layer"] is None and (
-                path := _scope_at(row["start_ns"], scopes.get(row["device"], []))
-            ):
-                row |= _name_kernel(row["name"], path, row["op"])
+            if row["layer"] is None:
+                path = _scope_at(row["start_ns"], scopes.get(row["device"], []))
+                if path:
+                    row |= _name_kernel(row["name"], path, row["op"])
         if device_steps and not ranges:
             # Times of the device, which hold its work by when it ran: that was launched before.
-            ranges, launches = _steps_of_devices(device_steps), []
+            ranges = _steps_of_devices(device_steps)
+            launches = []
         elif not ranges and (calls := _calls_of_main(modules)):
-            ranges, launches = _steps_of_devices(calls), []
+            ranges = _steps_of_devices(calls)
+            launches = []
         return kernels or on_host or without_xla, launches, ranges + around
 
     def _take_function(self, event: Event, start: int, end: int) -> None:
@@ -386,6 +378,21 @@ def _name_kernel(kernel: str, path: str, op: Any) -> Mapping[str, Any]:
     return _name_by_texts(kernel, path, op if isinstance(op, str) else None)
 
 
+def _numbers_in(names: Mapping[_Key, str], pattern: re.Pattern[str]) -> dict[_Key, int]:
+    """The numbers in names that match."""
+    numbers = {}
+    for key, name in names.items():
+        match = pattern.search(name)
+        if match is not None:
+            numbers[key] = int(match[1])
+    return numbers
+
+
+def _is_of_jax(args: Mapping[str, Any]) -> bool:
+    module = str(args.get("hlo_module", ""))
+    return module.startswith(("jit_", "pmap_")) or "jit(" in str(args.get("name", ""))
+
+
 @lru_cache(maxsize=1 << 14)
 def _name_by_texts(kernel: str, path: str, op: str | None) -> Mapping[str, Any]:
     layer, phase, kind = read_scopes(path, op)
@@ -413,15 +420,14 @@ def _copy(name: str, details: Mapping[str, str]) -> dict[str, Any]:
 def _shape(details: Mapping[str, str]) -> dict[str, Any]:
     """Columns of a kernel's launch."""
     columns: dict[str, Any] = {"registers_per_thread": whole(details.get("regs"))}
-    shared = [whole(details.get(key)) for key in ("static_shared", "dynamic_shared")]
-    if None not in shared:
-        columns["shared_memory_bytes"] = sum(size for size in shared if size is not None)
+    static = whole(details.get("static_shared"))
+    dynamic = whole(details.get("dynamic_shared"))
+    if static is not None and dynamic is not None:
+        columns["shared_memory_bytes"] = static + dynamic
     for what in ("grid", "block"):
         extents = details.get(what, "").split(",")
         if len(extents) == 3:
-            columns |= {
-                f"{what}_{axis}": whole(extent) for axis, extent in zip("xyz", extents, strict=True)
-            }
+            columns |= read_extents(what, extents)
     return columns
 
 

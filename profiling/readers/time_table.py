@@ -158,29 +158,26 @@ def refusal(source: Source) -> str | None:
     if not names:
         return None
     kinds = {column.kind for column in describe_columns(names)}
-    shown = [name[:_LONGEST_SHOWN] for name in names[:_MOST_SHOWN]]
-    sizes = ", ".join(words.split(", ")[0] for words in SIZE_WORDS.values())
-    lacks = {
-        "size": f"a size ({sizes} …)",
-        "time": "a time or rate with its unit (time_ms, latency (us), samples/s, TPOT …)",
-    }
-    missing = [
-        words
-        for kind, words in lacks.items()
-        if not kinds & ({"size"} if kind == "size" else {"time", "rate"})
-    ]
+    missing = []
+    if "size" not in kinds:
+        sizes = ", ".join(words.split(", ")[0] for words in SIZE_WORDS.values())
+        missing.append(f"a size ({sizes} …)")
+    if kinds.isdisjoint(("time", "rate")):
+        missing.append("a time or rate with its unit (time_ms, latency (us), samples/s, TPOT …)")
+    if not missing:
+        return None
+    shown = ", ".join(name[:_LONGEST_SHOWN] for name in names[:_MOST_SHOWN])
     return (
-        f"a table with the columns {', '.join(shown)}. It lacks {' and '.join(missing)}: name them "
-        "so in its first line."
-        if missing
-        else None
+        f"a table with the columns {shown}. It lacks {' and '.join(missing)}: name "
+        "them so in its first line."
     )
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """Write each row as a published time; CurvescopeError without one."""
     del options  # no option of a profile has a meaning for a table
-    rows, axes = _Rows(), set()
+    rows = _Rows()
+    axes = set()
     for table in _tables(source):
         axes.add(_take(table, rows))
     if not rows.count:
@@ -261,16 +258,15 @@ def _place_of(columns: Sequence[Column], *kinds: str) -> int | None:
 
 def _take(cells: _Cells, rows: _Rows) -> str:
     """Add the rows of a table, a curve for each of its columns of times; the axis of its sizes."""
-    columns, texts = cells.columns, cells.texts
-    numbers = [_Numbers.of(text) for text in texts]
+    columns = cells.columns
+    numbers = [_Numbers.of(text) for text in cells.texts]
     size = _choose_size(columns, numbers)
     timed = _choose_times(columns, numbers)
-    told_apart = [
-        place
-        for place, column in enumerate(columns)
-        if place not in (size, *timed)
-        and _tells_apart(column, _labels(cells, place), numbers[place])
-    ]
+    told_apart = []
+    for place, column in enumerate(columns):
+        is_number = place in (size, *timed)
+        if not is_number and _tells_apart(column, _labels(cells, place), numbers[place]):
+            told_apart.append(place)
     sizes = numbers[size].values
     averaged = _place_of(columns, "averaged")
     spread = _place_of(columns, "spread", "deviation")
@@ -308,14 +304,17 @@ class _Numbers:
             pass
         coded = text.dictionary_encode()
         distinct = coded.dictionary.to_pylist()
-        parsed = [parse_cell(one) for one in distinct]
+        values, spreads, units = np.full((3, len(distinct)), np.nan)
+        nothing = np.zeros(len(distinct), bool)
+        for index, cell in enumerate(distinct):
+            nothing[index] = _NOTHING.fullmatch(clean(cell)) is not None
+            parsed = parse_cell(cell)
+            if parsed is not None:
+                value, spread, unit = parsed
+                values[index] = value
+                spreads[index] = np.nan if spread is None else spread
+                units[index] = unit_ns(unit) or np.nan
         places = coded.indices.to_numpy(zero_copy_only=False)
-        nothing = np.array([_NOTHING.fullmatch(clean(one)) is not None for one in distinct], bool)
-        values = np.array([np.nan if one is None else one[0] for one in parsed])
-        spreads = np.array([np.nan if one is None or one[1] is None else one[1] for one in parsed])
-        units = np.array(
-            [(unit_ns(one[2]) or np.nan) if one is not None else np.nan for one in parsed]
-        )
         return cls(
             values[places],
             spreads[places] if np.isfinite(spreads).any() else None,
@@ -346,12 +345,11 @@ def _choose_size(columns: Sequence[Column], numbers: Sequence[_Numbers]) -> int:
 
 def _choose_times(columns: Sequence[Column], numbers: Sequence[_Numbers]) -> list[int]:
     """The columns of times: those nearest to the time of a step, by their words."""
-    ranks = {
-        place: column.rank
-        for place, (column, number) in enumerate(zip(columns, numbers, strict=True))
-        if column.kind in ("time", "rate", "flops")
-        or (column.kind == "other" and number.unit_ns is not None)
-    }
+    ranks = {}
+    for place, (column, number) in enumerate(zip(columns, numbers, strict=True)):
+        has_unit = column.kind == "other" and number.unit_ns is not None
+        if has_unit or column.kind in ("time", "rate", "flops"):
+            ranks[place] = column.rank
     least = min(ranks.values())
     return [place for place, rank in ranks.items() if rank == least]
 
@@ -371,7 +369,9 @@ def _nanoseconds(
     columns: Sequence[Column], numbers: Sequence[_Numbers], place: int, size: int
 ) -> Floats:
     """The times of steps, of a column of times or of rates."""
-    column, values, sizes = columns[place], numbers[place].values, numbers[size].values
+    column = columns[place]
+    values = numbers[place].values
+    sizes = numbers[size].values
     units = numbers[place].unit_ns
     with np.errstate(divide="ignore", invalid="ignore"):
         if column.kind == "rate":
@@ -405,13 +405,14 @@ def _refuse_wrong(
 ) -> None:
     """CurvescopeError for the first row whose size or time is no number above 0, nor left out."""
     for place, numbers in values.items():
-        most = MOST_I32 if place == size else LATEST_NS
-        wrong = ~missing & ~((numbers > 0) & (numbers <= most))
-        if place == size:
-            wrong |= ~missing & (numbers != np.round(numbers))
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            whole = "whole " * (place == size)
+        is_size = place == size
+        right = (numbers > 0) & (numbers <= (MOST_I32 if is_size else LATEST_NS))
+        if is_size:
+            right &= numbers == np.round(numbers)
+        wrong = np.flatnonzero(~missing & ~right)
+        if len(wrong):
+            row = int(wrong[0])
+            whole = "whole " if is_size else ""
             name = cells.columns[place].name[:_LONGEST_SHOWN]
             cell = cells.texts[place][row].as_py()[:_LONGEST_SHOWN]
             raise CurvescopeError(
@@ -422,23 +423,24 @@ def _refuse_wrong(
 
 def _curves(rows: _Rows, cells: _Cells, told_apart: Sequence[int], timed_by: str | None) -> Ints:
     """The curve of every row, a place in the names."""
+    count = len(cells.texts[0])
     if not told_apart:
         place = rows.names.setdefault((timed_by or "", ""), len(rows.names))
-        return np.full(len(cells.texts[0]), place, np.int64)
-    codes = np.zeros(len(cells.texts[0]), np.int64)
+        return np.full(count, place, np.int64)
+    codes = np.zeros(count, np.int64)
     parts: list[tuple[Column, list[str]]] = []
     for place in told_apart:
-        text = _labels(cells, place)
-        coded = text.dictionary_encode()
-        distinct = [clean(one)[:_LONGEST_NAME] for one in coded.dictionary.to_pylist()]
+        coded = _labels(cells, place).dictionary_encode()
+        distinct = [clean(text)[:_LONGEST_NAME] for text in coded.dictionary.to_pylist()]
         parts.append((cells.columns[place], distinct))
         codes = codes * len(distinct) + coded.indices.to_numpy(zero_copy_only=False)
-    found, inverse = np.unique(codes, return_inverse=True)
-    if len(found) > _MOST_CURVES:
+    curves, inverse = np.unique(codes, return_inverse=True)
+    if len(curves) > _MOST_CURVES:
         raise CurvescopeError(f"its rows are of more than {_MOST_CURVES:,} curves.")
-    places = np.empty(len(found), np.int64)
-    for number, code in enumerate(found.tolist()):
-        problem, device = [], []
+    places = np.empty(len(curves), np.int64)
+    for number, code in enumerate(curves.tolist()):
+        problem = []
+        device = []
         for column, distinct in reversed(parts):
             code, which = divmod(code, len(distinct))
             value = distinct[which]
@@ -447,8 +449,10 @@ def _curves(rows: _Rows, cells: _Cells, told_apart: Sequence[int], timed_by: str
             elif value:
                 named = column.name.lower() in _NAMES or not _NUMBER.fullmatch(value)
                 problem.append(value if named else f"{column.name} {value}")
-        name = ", ".join([*reversed(problem), *filter(None, [timed_by])])
-        key = (name, ", ".join(reversed(device)))
+        problem.reverse()
+        if timed_by:
+            problem.append(timed_by)
+        key = ", ".join(problem), ", ".join(reversed(device))
         places[number] = rows.names.setdefault(key, len(rows.names))
     return places[inverse]
 
@@ -464,44 +468,54 @@ def _labels(cells: _Cells, place: int) -> pa.Array:
 
 def _fold_repeats(rows: _Rows) -> tuple[dict[str, pa.Array], list[tuple[str, str]]]:
     """The rows as columns of `steps`, repeats numbered and folded, and the names of the curves."""
-    sizes, ns = np.concatenate(rows.sizes), np.concatenate(rows.ns)
+    sizes = np.concatenate(rows.sizes)
+    ns = np.concatenate(rows.ns)
     curves = np.concatenate(rows.curves)
-    averaged, spreads = np.concatenate(rows.averaged), np.concatenate(rows.spreads)
+    averaged = np.concatenate(rows.averaged)
+    spreads = np.concatenate(rows.spreads)
     order, new, counts = _group(curves, sizes)
     sorted_curves = curves[order]
     names = list(rows.names)
     apart = _unlike_curves(ns[order], sorted_curves[new], new, counts)
-    kept, medians, rounds, problem = [], [], [], []
+    kept = []
+    medians = []
+    rounds = []
+    problem = []
     for begin, count in zip(new.tolist(), counts.tolist(), strict=True):
-        of_size, curve = order[begin : begin + count], int(sorted_curves[begin])
+        of_size = order[begin : begin + count]
+        curve = int(sorted_curves[begin])
+        name, _ = names[curve]
         if curve in apart:
             kept += of_size.tolist()
             medians += ns[of_size].tolist()
             rounds += [0] * count
-            problem += [f"{names[curve][0]} #{1 + number}".strip() for number in range(count)]
+            problem += [f"{name} #{1 + number}".strip() for number in range(count)]
             continue
         for number, block in enumerate(np.array_split(of_size, min(count, BLOCKS))):
             kept.append(int(block[0]))
             medians.append(float(ns[block[0]] if len(block) == 1 else np.median(ns[block])))
             rounds.append(number)
-            problem.append(names[curve][0])
+            problem.append(name)
     at = np.array(kept)
     as_read = np.argsort(at, kind="stable")
-    at, texts = at[as_read], [problem[place] for place in as_read]
-    has_names = any(texts)
+    at = at[as_read]
+    texts: list[str | None] = [problem[place] for place in as_read]
+    if not any(texts):
+        texts = [None] * len(at)
     devices = [names[curve][1] or None for curve in curves[at]]
-    duration_ns = np.maximum(np.round(np.array(medians)[as_read]), 1).astype(np.int64)
+    whole_ns = np.round(np.array(medians)[as_read])
+    averaged_steps = pa.array(averaged[at], pa.float64(), from_pandas=True)
     columns = {
         "step": np.arange(len(at)),
         "batch": sizes[at],
         "round": np.array(rounds, np.int32)[as_read],
         "index": np.zeros(len(at), np.int32),
         "mode": pa.array(["published"] * len(at)),
-        "duration_ns": duration_ns,
+        "duration_ns": np.maximum(whole_ns, 1).astype(np.int64),
         "profiled": np.zeros(len(at), bool),
-        "problem": pa.array(texts if has_names else [None] * len(at), pa.string()),
+        "problem": pa.array(texts, pa.string()),
         "device_name": pa.array(devices, pa.string()),
-        "averaged_steps": pa.array(averaged[at], pa.float64(), from_pandas=True).cast(pa.int64()),
+        "averaged_steps": averaged_steps.cast(pa.int64()),
         "relative_spread": pa.array(spreads[at], pa.float64(), from_pandas=True),
     }
     every = [column.name for column in TABLES["steps"].columns]
@@ -512,6 +526,7 @@ def _fold_repeats(rows: _Rows) -> tuple[dict[str, pa.Array], list[tuple[str, str
 def _unlike_curves(ns: Floats, curves: Ints, begins: Ints, counts: Ints) -> set[int]:
     """The curves of which few rows of one size differ by a third or more, so are no repeats."""
     several = counts > 1
-    most, least = np.maximum.reduceat(ns, begins), np.minimum.reduceat(ns, begins)
+    most = np.maximum.reduceat(ns, begins)
+    least = np.minimum.reduceat(ns, begins)
     unlike = several & (counts <= _FEW) & (most > REPEATS_ALIKE * least)
     return set(curves[unlike].tolist())

@@ -77,7 +77,8 @@ class TraceEvents(Generic[E]):
         """
         self.document: dict[str, Any] = {}  # its other values; complete after the last event
         self.lost: Counter[str] = Counter()
-        self._source, self._report = source, report
+        self._source = source
+        self._report = report
         types = (event_type,) if usual_type is None else (usual_type, event_type)
         self._decoders = [msgspec.json.Decoder(list[each]) for each in types]  # type: ignore[valid-type]
         self._done = 0
@@ -90,11 +91,15 @@ class TraceEvents(Generic[E]):
                 del buffer[: len(codecs.BOM_UTF8)]
             # at: position of the list's bracket, or of the comma before the next event, or of space
             # before this comma.
-            at, before, size, ended = self._before_events(buffer) - 1, b"[", _PIECE_BYTES, False
+            at = self._before_events(buffer) - 1
+            before = b"["
+            size = _PIECE_BYTES
+            ended = False
             while True:
                 if len(buffer) - at < size and not ended:
                     held = len(buffer) - at
-                    buffer, at = self._read(stream, max(_CHUNK_BYTES, size), buffer[at:]), 0
+                    buffer = self._read(stream, max(_CHUNK_BYTES, size), buffer[at:])
+                    at = 0
                     ended = len(buffer) == held
                 events, end = self._decode_front(buffer, at, at + size, before)
                 if events is None:
@@ -113,7 +118,9 @@ class TraceEvents(Generic[E]):
                         return
                 if events is not None:
                     yield events
-                    at, before, size = end, b",", _PIECE_BYTES
+                    at = end
+                    before = b","
+                    size = _PIECE_BYTES
                 elif len(buffer) - at < size:
                     raise _broken("its list of events does not end")
                 elif size > _MOST_EVENT_BYTES:
@@ -295,7 +302,9 @@ def _last_end(buffer: bytes | bytearray) -> tuple[int, int | None]:
     below = np.flatnonzero(depth < 0)
     if len(below):
         closing = int(positions[below[0]])
-        positions, steps, depth = positions[: below[0]], steps[: below[0]], depth[: below[0]]
+        positions = positions[: below[0]]
+        steps = steps[: below[0]]
+        depth = depth[: below[0]]
     ends = np.flatnonzero((depth == 0) & (steps < 0))
     return (int(positions[ends[-1]]) + 1 if len(ends) else 0), closing
 
@@ -307,12 +316,15 @@ def _brackets(
     data = np.frombuffer(buffer, np.uint8)
     quotes = np.flatnonzero(data == ord('"'))
     if b"\\" in buffer:
-        plain = np.maximum.accumulate(np.where(data != ord("\\"), np.arange(len(data)), -1))
-        slashes = quotes - 1 - plain[np.maximum(quotes - 1, 0)]
+        no_slash = np.where(data != ord("\\"), np.arange(len(data)), -1)
+        plain = np.maximum.accumulate(no_slash)
+        before = quotes - 1
+        slashes = before - plain[np.maximum(before, 0)]
         quotes = quotes[(quotes == 0) | (slashes % 2 == 0)]
     steps = _OPENS[data]
     positions = np.flatnonzero(steps)
-    positions = positions[np.searchsorted(quotes, positions) % 2 == 0]
+    is_outside = np.searchsorted(quotes, positions) % 2 == 0
+    positions = positions[is_outside]
     return positions, steps[positions].astype(np.int64)
 
 

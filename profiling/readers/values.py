@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -15,11 +16,14 @@ def whole(value: Any, most: int = MOST_I32) -> int | None:
     """A whole number from 0 to `most`, or its digits; None for others."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 20:
         value = int(value)
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
-        else None
-    )
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+        return value
+    return None
+
+
+def read_extents(what: str, texts: Iterable[Any]) -> dict[str, int | None]:
+    """Columns of a launch's extents in x, y and z; `what` is grid or block."""
+    return {f"{what}_{axis}": whole(text) for axis, text in zip("xyz", texts, strict=True)}
 
 
 def signed(number: int) -> int:

@@ -146,30 +146,27 @@ def _take_plane(
         events = len(trace.events) + len(line.events)
         check_limit(events, most_events, f"events in {content_bytes:,} bytes")
         trace.budget.check_time()
-        trace.processes[number], trace.threads[number, line.id] = (
-            _text(plane.name),
-            _text(line.display_name or line.name),
-        )
+        trace.processes[number] = _text(plane.name)
+        trace.threads[number, line.id] = _text(line.display_name or line.name)
         for data_of_event in line.events:
             event = _unfold("XEvent", data_of_event)
             kind = kinds.get(event.metadata_id)
             if kind is None or event.duration_ps < 0:
                 trace.lost["events_unreadable"] += 1
                 continue
-            start, end = (
-                line.timestamp_ns + round(ps / _PS_PER_NS)
-                for ps in (event.offset_ps, event.offset_ps + event.duration_ps)
-            )
+            end_ps = event.offset_ps + event.duration_ps
+            start = line.timestamp_ns + round(event.offset_ps / _PS_PER_NS)
+            end = line.timestamp_ns + round(end_ps / _PS_PER_NS)
             args = {**kind.facts, **dict(_stats(event.stats, stat_names))}
             name = kind.name
             key = instructions.key(args)
             if key in instructions.paths and "/" not in str(args.get("name", "")):
                 args["name"] = instructions.paths[key]
-            if (what := instructions.custom.get(key)) is not None and _says_nothing(name, key[1]):
+            what = instructions.custom.get(key)
+            if what is not None and _says_nothing(name, key[1]):
                 name = f"{what} {name}"  # as oneDNN's: what it computes, then by what
-            trace.events.append(
-                (Event(ph="X", name=name, pid=number, tid=line.id, args=args), start, end)
-            )
+            made = Event(ph="X", name=name, pid=number, tid=line.id, args=args)
+            trace.events.append((made, start, end))
 
 
 def _says_nothing(kernel: str, instruction: str) -> bool:
@@ -256,7 +253,8 @@ def _message_type(name: str) -> Any:
             elif end:
                 own.type = kinds.TYPE_BYTES
             else:
-                own.type, own.type_name = kinds.TYPE_MESSAGE, f".curvescope.{kind}"
+                own.type = kinds.TYPE_MESSAGE
+                own.type_name = f".curvescope.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"curvescope.{name}"))

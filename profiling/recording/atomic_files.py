@@ -17,7 +17,8 @@ from .inside import Folder, opened
 from .remote_store import AnyPath, RemotePath
 
 _CLAIM = ".claim"
-_LOOKS, _LOOK_S = 4, 0.02
+_LOOKS = 4
+_LOOK_S = 0.02
 
 
 class StorageError(CurvescopeError):

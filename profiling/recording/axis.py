@@ -55,6 +55,10 @@ class Axis:
         """A name for titles: batch size, or tokens."""
         return self.value if self.name == BATCH else self.name
 
+    def name_size(self, size: object) -> str:
+        """A size with the axis, e.g. batch 8."""
+        return f"{self.name} {size}"
+
     @property
     def entry(self) -> dict[str, str]:
         """Its entry of `recording.json`."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,14 +94,13 @@ class Disturbances:
     sentence: str = field(init=False)  # the same in a sentence
 
     def __post_init__(self) -> None:
-        clauses = [f"{reason.reason}, in {_rounds_text(reason.rounds)}" for reason in self.reasons]
-        if len(clauses) > 1:
-            clauses = [
-                f"{clause} ({reason.visits})"
-                for clause, reason in zip(clauses, self.reasons, strict=True)
-            ]
+        clauses = []
+        for reason in self.reasons:
+            visits = f" ({reason.visits})" if len(self.reasons) > 1 else ""
+            clauses.append(f"{reason.reason}, in {_rounds_text(reason.rounds)}{visits}")
         many = f"{self.disturbed} of {counted(self.visits, 'visit')}"
-        sentence = f"{many} {'set aside' if self.set_aside else 'disturbed'}: {'; '.join(clauses)}."
+        done = "set aside" if self.set_aside else "disturbed"
+        sentence = f"{many} {done}: {'; '.join(clauses)}."
         if not self.set_aside:
             sentence += f" All are used: fewer than {LEAST_ROUNDS} undisturbed rounds are left."
         if self.prevail:
@@ -161,21 +159,17 @@ def disturbances(steps: pd.DataFrame) -> Disturbances | None:
     visits = _Visits.of(steps)
     if visits is None or not visits.disturbed.any():
         return None
-    reasons = [
-        Disturbance(
-            reason,
-            int(which.sum()),
-            tuple(sorted({int(round_) + 1 for round_ in visits.round_[which]})),
-        )
-        for reason, which in visits.reasons.items()
-        if which.any()
-    ]
+    reasons = []
+    for reason, which in visits.reasons.items():
+        if which.any():
+            rounds = np.unique(visits.round_[which]) + 1
+            reasons.append(Disturbance(reason, int(which.sum()), tuple(rounds.tolist())))
     reasons.sort(key=lambda reason: -reason.visits)
     left = visits.enough_left
-    prevail = not left and bool((2 * visits.by_condition >= np.bincount(visits.condition)).any())
-    return Disturbances(
-        len(visits.round_), int(visits.disturbed.sum()), left, prevail, tuple(reasons)
-    )
+    total = np.bincount(visits.condition)
+    prevail = not left and bool((2 * visits.by_condition >= total).any())
+    disturbed = int(visits.disturbed.sum())
+    return Disturbances(len(visits.round_), disturbed, left, prevail, tuple(reasons))
 
 
 def count_visits(steps: pd.DataFrame) -> int | None:
@@ -219,7 +213,8 @@ class _Visits:
         many of those that waited least.
         """
         order = np.lexsort((self.waiting, self.disturbed, self.condition))
-        first = np.searchsorted(self.condition[order], self.condition[order])
+        in_order = self.condition[order]
+        first = np.searchsorted(in_order, in_order)
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order)) - first
         return np.asarray(~self.disturbed | (rank < LEAST_ROUNDS), bool)
@@ -235,50 +230,62 @@ class _Visits:
         """
         conditions = int(self.condition.max()) + 1
         complete = np.bincount(self.round_) == conditions
-        kept = ~self.disturbed & (complete[self.round_] if complete.any() else True)
-        return bool(np.bincount(self.condition[kept], minlength=conditions).min() >= LEAST_ROUNDS)
+        kept = ~self.disturbed
+        if complete.any():
+            kept &= complete[self.round_]
+        rounds = np.bincount(self.condition[kept], minlength=conditions)
+        return bool(rounds.min() >= LEAST_ROUNDS)
 
     @classmethod
     def of(cls, steps: pd.DataFrame) -> _Visits | None:
-        timed, visit = steps["duration_ns"].notna(), "round"
+        timed = steps["duration_ns"].notna()
+        visit = "round"
         if "profiled" in steps and steps["profiled"].astype(bool).all():
             visit = "step"
         elif "profiled" in steps:
             timed = ~steps["profiled"].astype(bool)
-        if not any(name in steps and steps.loc[timed, name].notna().any() for name in _COUNTERS):
+        counters = [name for name in _COUNTERS if name in steps]
+        if not any(steps.loc[timed, name].notna().any() for name in counters):
             return None
         keys = [name for name in _CONDITION if name in steps]
-        number = steps.groupby([*keys, visit], dropna=False, sort=False).ngroup().to_numpy(np.int64)
-        first = steps.iloc[np.unique(number, return_index=True)[1]]
-        condition = first.groupby(keys, dropna=False, sort=False).ngroup().to_numpy(np.int64)
+        number = _number_groups(steps, [*keys, visit])
+        _, rows = np.unique(number, return_index=True)
+        first = steps.iloc[rows]
+        condition = _number_groups(first, keys)
 
         def total(name: str) -> Any:
-            values = (
-                steps[name].where(timed).astype("Float64").fillna(0.0)
-                if name in steps
-                else 0.0 * number
-            )
+            if name in steps:
+                values = steps[name].where(timed).astype("Float64").fillna(0.0)
+            else:
+                values = 0.0 * number
             return np.bincount(number, np.asarray(values, np.float64))
 
-        together_ns, waited_ns = total("duration_ns"), total("run_queue_wait_ns")
+        together_ns = total("duration_ns")
+        waited_ns = total("run_queue_wait_ns")
         most_ns = MOST_WAITING * together_ns
+        throttled = np.isin(np.arange(len(first)), number[_find_throttled(steps)])
         reasons = {
             _WAITED: waited_ns > most_ns,
-            _THROTTLED: np.isin(np.arange(len(first)), number[_find_throttled(steps)])
-            | _find_fallen(steps, number, condition),
+            _THROTTLED: throttled | _find_fallen(steps, number, condition),
             _PAGED: total("major_faults") * _DISK_NS > most_ns,
         }
         waiting = waited_ns / np.maximum(together_ns, 1.0)
         return cls(number, condition, first["round"].to_numpy(np.int64), reasons, waiting)
 
 
+def _number_groups(rows: pd.DataFrame, keys: list[str]) -> Ints:
+    """The number of each row's group, in the order of their first rows."""
+    groups = rows.groupby(keys, dropna=False, sort=False)
+    return np.asarray(groups.ngroup().to_numpy(np.int64))
+
+
 def _find_throttled(steps: pd.DataFrame) -> Bools:
     if "throttle_reasons" not in steps:
         return np.zeros(len(steps), bool)
     texts = steps["throttle_reasons"]
-    is_throttle = {
-        text: bool(THROTTLES & set(str(text).split("|"))) for text in texts.dropna().unique()
-    }
+    is_throttle = {}
+    for text in texts.dropna().unique():
+        is_throttle[text] = not THROTTLES.isdisjoint(str(text).split("|"))
     return np.array([is_throttle.get(text, False) for text in texts], bool)
 
 
@@ -289,25 +296,26 @@ def _find_fallen(steps: pd.DataFrame, number: Ints, condition: Ints) -> Bools:
     if "sm_clock_hz" not in steps:
         return np.zeros(len(condition), bool)
     clock_hz = steps["sm_clock_hz"].astype("Float64").astype("float64").groupby(number).mean()
-    return np.asarray(
-        clock_hz < CLOCK_FALLEN * clock_hz.groupby(condition).transform("median"), bool
-    )
+    usual_hz = clock_hz.groupby(condition).transform("median")
+    return np.asarray(clock_hz < CLOCK_FALLEN * usual_hz, bool)
 
 
 def _rounds_text(rounds: Sequence[int]) -> str:
     """Rounds in words, e.g. `rounds 1 to 3 and 7`."""
-    breaks = [
-        index
-        for index, (current, following) in enumerate(pairwise(rounds), 1)
-        if following > current + 1
-    ]
-    series = [rounds[low:high] for low, high in pairwise([0, *breaks, len(rounds)])]
+    series: list[list[int]] = []
+    for number in rounds:
+        if series and number <= series[-1][-1] + 1:
+            series[-1].append(number)
+        else:
+            series.append([number])
     if len(series) > _MOST_SERIES:
         return f"{len(rounds)} rounds from {rounds[0]} to {rounds[-1]}"
-    texts = [
-        text
-        for of in series
-        for text in ([f"{of[0]} to {of[-1]}"] if len(of) > 2 else map(str, of))
-    ]
-    listed = " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+    texts: list[str] = []
+    for together in series:
+        if len(together) > 2:
+            texts.append(f"{together[0]} to {together[-1]}")
+        else:
+            texts += map(str, together)
+    *others, last = texts
+    listed = f"{', '.join(others)} and {last}" if others else last
     return f"round{'s' if len(rounds) > 1 else ''} {listed}"

@@ -348,7 +348,7 @@ def check_entries(meta: Any) -> None:
     """Hold the contents of a `recording.json` to the entries above.
 
     CurvescopeError: an entry has another type or an impossible value. The message names the entry,
-    what was expected and what is there.
+    the type that was expected and the value that is there.
     """
     try:
         with _ONE_THREAD:
@@ -356,13 +356,12 @@ def check_entries(meta: Any) -> None:
     except msgspec.ValidationError as error:
         match = _FOUND.fullmatch(str(error))
         assert match is not None
-        what = _TYPE.sub(
-            lambda word: _WORDS[word[0]], match["what"].replace(" | ", " or ").replace("`", "")
-        )
+        said = match["what"].replace(" | ", " or ").replace("`", "")
+        what = _TYPE.sub(lambda word: _WORDS[word[0]], said)
+        what = what[:1].lower() + what[1:]
         where = f"`{match['where']}`" if match["where"] else "its contents"
-        raise CurvescopeError(
-            f"{where}: {what[:1].lower()}{what[1:]}{_there(meta, match['where'])}"
-        ) from error
+        there = _there(meta, match["where"])
+        raise CurvescopeError(f"{where}: {what}{there}") from error
 
 
 def _there(meta: Any, where: str | None) -> str:

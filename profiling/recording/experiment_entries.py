@@ -19,17 +19,14 @@ def record_experiment(
     """
     untested = {name: mask_text(why) for name, why in experiment.untested.items()}
     experiment = replace(experiment, untested=untested)
-    others = [
-        entry
-        for entry in writer.meta.get("experiments", ())
-        if entry["number"] != experiment.number
-    ]
-    entries = sorted([*others, experiment.to_entry()], key=lambda entry: int(entry["number"]))
+    recorded = writer.meta.get("experiments", ())
+    entries = [entry for entry in recorded if entry["number"] != experiment.number]
+    entries.append(experiment.to_entry())
+    entries.sort(key=lambda entry: int(entry["number"]))
     factors = dict(writer.meta.get("factors", {}))
-    factors[experiment.scope] = {
-        **factors.get(experiment.scope, {}),
-        **{fact.name: asdict(fact) for fact in facts},
-    }
+    of_scope = dict(factors.get(experiment.scope, {}))
+    of_scope |= {fact.name: asdict(fact) for fact in facts}
+    factors[experiment.scope] = of_scope
     writer.update(experiments=entries, factors=factors)
 
 
@@ -37,7 +34,8 @@ def why_not_replayed(recording: Recording) -> str | None:
     """The reason why nothing of a recording can run again, as a clause without a subject; None if
     something can.
     """
-    kind, imported = recording.meta.get("recording_type"), recording.meta.get("imported_from")
+    kind = recording.meta.get("recording_type")
+    imported = recording.meta.get("imported_from")
     if kind == "model":
         return "is modelled: nothing ran, so there is nothing to run again"
     if kind not in ("sweep", "profile"):

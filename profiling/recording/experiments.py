@@ -121,17 +121,14 @@ class Experiment:
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> Experiment:
         """The experiment in an entry of `recording.json`; unknown names are left out."""
-        values = {
-            entry_field.name: entry[entry_field.name]
-            for entry_field in fields(cls)
-            if entry_field.name in entry
-        }
-        values |= {"stage": Stage(entry["stage"]), "scope": Scope(entry["scope"])}
+        names = {field.name for field in fields(cls)}
+        values = {name: value for name, value in entry.items() if name in names}
+        values["stage"] = Stage(entry["stage"])
+        values["scope"] = Scope(entry["scope"])
         values["functional"] = _coefficients(entry["functional"])
         values["waves"] = tuple(Wave(**wave) for wave in entry.get("waves", ()))
-        values["also"] = tuple(
-            (str(kind), _coefficients(coefficients)) for kind, coefficients in entry.get("also", ())
-        )
+        also = [(str(kind), _coefficients(weights)) for kind, weights in entry.get("also", ())]
+        values["also"] = tuple(also)
         for name in ("batches", "factors", "rounds", "notes"):
             if name in values:
                 values[name] = tuple(values[name])
@@ -207,8 +204,9 @@ def factors_of(meta: Mapping[str, Any], scope: str) -> dict[str, FactorFacts]:
     """The facts on the factors that experiments of one scope changed, by name: a step's are set
     unlike a layer's.
     """
-    names = {fact.name for fact in fields(FactorFacts)}
-    return {
-        name: FactorFacts(**{key: value for key, value in entry.items() if key in names})
-        for name, entry in meta.get("factors", {}).get(scope, {}).items()
-    }
+    names = {field.name for field in fields(FactorFacts)}
+    facts = {}
+    for factor, entry in meta.get("factors", {}).get(scope, {}).items():
+        values = {name: value for name, value in entry.items() if name in names}
+        facts[factor] = FactorFacts(**values)
+    return facts

@@ -83,9 +83,11 @@ def export_trace(
             stream,
             json.dumps(head, ensure_ascii=False, allow_nan=False)[:-1] + ', "traceEvents": [\n',
         )
-        tracks, separator = _Tracks(), ""
+        tracks = _Tracks()
+        separator = ""
         everything = [(name, recording), *others]
-        done, total = 0, sum(_row_count(source) for _, source in everything)
+        done = 0
+        total = sum(_row_count(source) for _, source in everything)
         for tracks.owner, source in everything:
             tracks.is_first = source is recording
             base = _first_ns(source)
@@ -183,26 +185,32 @@ def _put_events(stream: BinaryIO | gzip.GzipFile, separator: str, events: Sequen
 def _write_drawn(drawn: Drawn, base_ns: int, tracks: _Tracks) -> str:
     process, thread = tracks.drawn(drawn)
     at = f'"pid": {process}, "tid": {thread}, "ts": {_microseconds(drawn.start_ns - base_ns)}'
-    kind, more = "C", f'"args": {{"value": {drawn.value}}}'
+    kind = "C"
+    more = f'"args": {{"value": {drawn.value}}}'
     if drawn.duration_ns is not None:
-        kind, more = "X", f'"dur": {_microseconds(drawn.duration_ns)}'
+        kind = "X"
+        more = f'"dur": {_microseconds(drawn.duration_ns)}'
     return f'{{"ph": "{kind}", "cat": "{_DRAWN}", "name": {_text(drawn.name)}, {at}, {more}}}'
 
 
 def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> str:
     args = {name: value for name, value in row.items() if value is not None}
+    category = _text(_category(table, tracks))
     if "start_ns" not in args:
-        return f'{_UNPLACED}, "cat": {_text(_category(table, tracks))}, "args": {_text(args)}}}'
-    start, duration = args.pop("start_ns"), args.pop("duration_ns", None)
+        return f'{_UNPLACED}, "cat": {category}, "args": {_text(args)}}}'
+    time = _microseconds(args.pop("start_ns") - base_ns)
+    duration = args.pop("duration_ns", None)
+    kind = "i"
+    length = ""
+    if duration is not None:
+        kind = "X"
+        length = f', "dur": {_microseconds(duration)}'
     name = args.pop("name", None)
-    shown = name or _name_untitled(table, args)
+    shown = _text(name or _name_untitled(table, args))
     process, thread = tracks.place(table, row)
-    kind = "i" if duration is None else "X"
-    length = "" if duration is None else f', "dur": {_microseconds(duration)}'
     return (
-        f'{{"ph": "{kind}", "cat": {_text(_category(table, tracks))}, "name": {_text(shown)}, '
-        f'"pid": {process}, "tid": {thread}, "ts": {_microseconds(start - base_ns)}{length}, '
-        f'"args": {_text(args)}}}'
+        f'{{"ph": "{kind}", "cat": {category}, "name": {shown}, "pid": {process}, '
+        f'"tid": {thread}, "ts": {time}{length}, "args": {_text(args)}}}'
     )
 
 
@@ -235,10 +243,8 @@ def _text(value: Any) -> str:
 class _Tracks:
     def __init__(self) -> None:
         # name of the recording whose tracks these are, if there are several
-        self.owner, self.is_first = (
-            "",
-            True,
-        )
+        self.owner = ""
+        self.is_first = True
         self._processes: dict[tuple[str, int | None], int] = {}
         self._of_drawn: dict[tuple[str, str], int] = {}
         self._threads: dict[tuple[int, int], str] = {}
@@ -250,7 +256,8 @@ class _Tracks:
             return self._put(("host", of), thread, f"thread {thread}")
         if table in ("steps", "experiments"):
             return self._put((table, of), 0, table)
-        device, stream = row.get("device"), row.get("stream") or 0
+        device = row.get("device")
+        stream = row.get("stream") or 0
         name = "host kernels" if device is None else f"device {device}"
         return self._put((name, of), stream, f"stream {stream}")
 
@@ -259,10 +266,11 @@ class _Tracks:
         return self._put((drawn.process, None), thread, drawn.track)
 
     def names(self) -> Iterator[dict[str, Any]]:
-        several = len({of for _, of in self._processes if of is not None}) > 1
-        for (name, of), process in self._processes.items():
-            text = f"{name} of process {of}" if several and of is not None else name
-            yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": text}}
+        numbers = {number for _, number in self._processes if number is not None}
+        for (name, number), process in self._processes.items():
+            if len(numbers) > 1 and number is not None:
+                name = f"{name} of process {number}"
+            yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
         for (process, thread), name in self._threads.items():
             yield {
                 "ph": "M",
@@ -273,20 +281,21 @@ class _Tracks:
             }
 
     def _put(self, process: tuple[str, int | None], thread: int, name: str) -> tuple[int, int]:
-        process = (f"{self.owner}: {process[0]}" if self.owner else process[0], process[1])
-        number = self._processes.setdefault(process, len(self._processes) + 1)
+        title, of_process = process
+        if self.owner:
+            title = f"{self.owner}: {title}"
+        number = self._processes.setdefault((title, of_process), len(self._processes) + 1)
         self._threads.setdefault((number, thread), name)
         return number, thread
 
 
 def _first_ns(recording: Recording) -> int:
-    timed = [name for name, table in TABLES.items() if "start_ns" in table.arrow.names]
-    starts = (
-        pa.compute.min(rows["start_ns"]).as_py()
-        for name in timed
-        for rows in _batches(recording, name)
-    )
-    return min((start for start in starts if start is not None), default=0)
+    starts = []
+    for name, table in TABLES.items():
+        if "start_ns" in table.arrow.names:
+            starts += [pa.compute.min(rows["start_ns"]) for rows in _batches(recording, name)]
+    times = [start.as_py() for start in starts if start.is_valid]
+    return min(times, default=0)
 
 
 def _refuse_existing(target: Path) -> None:

@@ -26,8 +26,10 @@ _BY_DESCRIPTOR = (
     and hasattr(os, "O_DIRECTORY")
 )
 # Flags of systems that lack some of these calls are 0 there.
-_CLOSED, _BINARY = getattr(os, "O_CLOEXEC", 0), getattr(os, "O_BINARY", 0)
-_UNLINKED, _FOLDER = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_DIRECTORY", 0)
+_CLOSED = getattr(os, "O_CLOEXEC", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+_UNLINKED = getattr(os, "O_NOFOLLOW", 0)
+_FOLDER = getattr(os, "O_DIRECTORY", 0)
 _UNHELD = getattr(os, "O_NONBLOCK", 0)  # opening a pipe does not wait
 _PERMISSIONS = 0o666  # less the user's umask: others may read a shared store
 # Windows' tags of symbolic links and of junctions, which are links to folders

@@ -46,7 +46,8 @@ _ENTRIES = (
 _NAMING = ("step", "network", "source")  # whose values may name code, at any depth of a plan
 _PROGRAM = "program"  # whose value is a command
 _KEY_BYTES = 32
-_WORLD_WRITABLE, _OTHERS = 0o002, 0o077
+_WORLD_WRITABLE = 0o002
+_OTHERS = 0o077
 
 _signed_here: set[str] = set()  # what this process signed, for where it cannot keep a key
 
@@ -220,7 +221,8 @@ def _read_key(make: bool = False) -> bytes:
         _make_key(path)
     file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     try:
-        about, around = os.fstat(file), path.parent.stat()
+        about = os.fstat(file)
+        around = path.parent.stat()
         key = os.read(file, _KEY_BYTES + 1)
     finally:
         os.close(file)

@@ -92,12 +92,12 @@ def find_written_arguments(schema: Any) -> frozenset[int]:
     """Indices of the arguments that an operator writes, by its `FunctionSchema`, also those for
     results only.
     """
-    return frozenset(
-        index
-        for index, argument in enumerate(schema.arguments)
-        if (argument.alias_info is not None and argument.alias_info.is_write)
-        or argument.name in _WRITTEN_UNSAID
-    )
+    indices = set()
+    for index, argument in enumerate(schema.arguments):
+        alias = argument.alias_info
+        if argument.name in _WRITTEN_UNSAID or (alias is not None and alias.is_write):
+            indices.add(index)
+    return frozenset(indices)
 
 
 def encode_arguments(arguments: Sequence[Argument]) -> str:

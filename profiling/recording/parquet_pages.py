@@ -67,13 +67,15 @@ class _Reader:
     """Reads a structure of Thrift's compact protocol; ValueError where it is none."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self.at = data, 0
+        self._data = data
+        self.at = 0
 
     def fields(self) -> Iterator[tuple[int, int]]:
         """The number and the type of each field; the caller reads or skips its value."""
         field = 0
         while (head := self._byte()) != _STOP:
-            kind, step = head & 15, head >> 4
+            kind = head & 15
+            step = head >> 4
             field = field + step if step else self.number()
             yield field, kind
 

@@ -98,10 +98,8 @@ def read_parts(
     rows = size = 0
     for part in parts:
         piece = read_part(part, schema, columns)
-        rows, size = (
-            rows + piece.num_rows,
-            size + (part.stat().st_size if isinstance(part, Path) else piece.nbytes),
-        )
+        rows += piece.num_rows
+        size += part.stat().st_size if isinstance(part, Path) else piece.nbytes
         with _report_damage(part.parent):
             check_limit(
                 rows, max(4 * PART_FREE_ROWS, PART_ROWS_PER_BYTE * size), f"rows in {size:,} bytes"
@@ -240,9 +238,10 @@ def _encodings(schema: pa.Schema) -> dict[str, Any]:
     Statistics are kept only for columns that queries filter by: for all forty columns they take a
     third of the time.
     """
+    texts = [field.name for field in schema if field.type == pa.string()]
     whole = [field.name for field in schema if pa.types.is_integer(field.type)]
     return {
-        "use_dictionary": [field.name for field in schema if field.type == pa.string()],
+        "use_dictionary": texts,
         "column_encoding": dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
         "write_statistics": [name for name in ("start_ns", "step") if name in whole],
     }

@@ -40,15 +40,16 @@ class PlanFile(Generic[T]):
         """Begin a run in a new or empty folder; the plan is a dataclass with JSON-serialisable
         fields.
         """
+        entries = asdict(plan)
         head = {
             "format": self._format,
             "version": self.version,
             "argv": without_secrets(sys.argv[1:]),
+            **signature_entry(entries),
         }
-        head |= signature_entry(asdict(plan))
         resume = f"Or resume the {self.run} in it: `curvescope {self.command} --resume {folder}`."
-        document = json.dumps({**head, **hide_commands(asdict(plan))}, indent=1).encode()
-        claim(folder, self.name, document, resume)
+        document = json.dumps({**head, **hide_commands(entries)}, indent=1)
+        claim(folder, self.name, document.encode(), resume)
 
     def read(self, folder: AnyPath) -> T:
         """Read the plan of a run. CurvescopeError: the folder has no plan, or it is unreadable."""

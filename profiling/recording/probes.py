@@ -17,9 +17,8 @@ def jumps_of(meta: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """The last size on the line and the first off it, of every jump that the sweep looked for in
     further rounds.
     """
-    return tuple(
-        (int(before), int(after)) for before, after in (meta.get("probes") or {}).get("found", ())
-    )
+    jumps = (meta.get("probes") or {}).get("found", ())
+    return tuple((int(before), int(after)) for before, after in jumps)
 
 
 def probed(meta: Mapping[str, Any]) -> frozenset[int]:
@@ -39,24 +38,24 @@ def times_of_probes(meta: Mapping[str, Any]) -> dict[int, list[float]]:
 
 def gap_of(sizes: Sequence[int], size: int) -> tuple[int, int]:
     """The two of increasing sizes around one; behind the last, from that to the size."""
-    return (
-        max(smaller for smaller in sizes if smaller < size),
-        min((larger for larger in sizes if larger > size), default=size),
-    )
+    smaller = [other for other in sizes if other < size]
+    larger = [other for other in sizes if other > size]
+    return max(smaller), min(larger, default=size)
 
 
 def slopes_outside(
     times_ms: Mapping[int, float], sizes: Sequence[int], low: int, high: int
 ) -> list[tuple[int, float]]:
     """A size and the slope of the line through two sizes, on each side of a gap that has two."""
-    sides = (
-        [size for size in sizes if size <= low][-2:],
-        [size for size in sizes if size >= high][:2],
-    )
-    pairs = [side for side in sides if len(side) == 2]
-    return [
-        (first, (times_ms[other] - times_ms[first]) / (other - first)) for first, other in pairs
-    ]
+    below = [size for size in sizes if size <= low]
+    above = [size for size in sizes if size >= high]
+    slopes = []
+    for pair in (below[-2:], above[:2]):
+        if len(pair) == 2:
+            first, other = pair
+            slope = (times_ms[other] - times_ms[first]) / (other - first)
+            slopes.append((first, slope))
+    return slopes
 
 
 def deviation(times_ms: Mapping[int, float], sizes: Sequence[int], size: int) -> float:
@@ -85,7 +84,8 @@ def find_leaving_sizes(meta: Mapping[str, Any], times_ms: Mapping[int, float]) -
         meta: of the recording.
         times_ms: T of the sizes of the curve, ms.
     """
-    entry, sizes = meta.get("probes") or {}, sorted(times_ms)
+    entry = meta.get("probes") or {}
+    sizes = sorted(times_ms)
     off: dict[int, float] = {}
     for size, taken_ms in times_of_probes(meta).items():
         if size in times_ms or not sizes or size < sizes[0]:
@@ -116,34 +116,41 @@ def probes_sentence(
     With T of the sizes of the curve, it also says which probes left the line and were not tested.
     """
     entry = meta.get("probes") or {}
-    if not (sizes := sorted({visit["batch"] for visit in entry.get("visits", ())})):
+    sizes = sorted({visit["batch"] for visit in entry.get("visits", ())})
+    if not sizes:
         return None
-    named = ", ".join(map(str, sizes[:_NAMED])) + (", …" if len(sizes) > _NAMED else "")
+    shown = [str(size) for size in sizes[:_NAMED]]
+    if len(sizes) > _NAMED:
+        shown.append("…")
     what = []
     for does, places in (("jumps", jumps.up), ("falls", jumps.down)):
         spans = [f"from {before} to {after}" for before, after in sorted(places)]
-        what += [f"the cost {does} {' and '.join(spans)}"] if spans else []
+        if spans:
+            what.append(f"the cost {does} {' and '.join(spans)}")
     none = set(jumps_of(meta)) - {*jumps.up, *jumps.down, *jumps.open}
     for says, places in (
         ("further rounds show no jump between", none),
         ("further rounds are too few to test a jump between", jumps.open),
     ):
         spans = [f"{before} and {after}" for before, after in sorted(places)]
-        what += [f"{says} {' and between '.join(spans)}"] if spans else []
-    if off := find_leaving_sizes(meta, times_ms or {}):
+        if spans:
+            what.append(f"{says} {' and between '.join(spans)}")
+    off = find_leaving_sizes(meta, times_ms or {})
+    if off:
         what.append(_say_leaving(off))
-    what = what or [f"none leaves the line by {100 * entry['least']:.0f} %"]
-    return (
-        f"Probed between the {axis.values}: {named} ({entry['seconds']:.0f} s): {'; '.join(what)}."
-    )
+    if not what:
+        what = [f"none leaves the line by {100 * entry['least']:.0f} %"]
+    took = f"{entry['seconds']:.0f} s"
+    return f"Probed between the {axis.values}: {', '.join(shown)} ({took}): {'; '.join(what)}."
 
 
 def _say_leaving(off: Mapping[int, float]) -> str:
-    """What to say of sizes that leave the line in too few visits, by the share by which
-    each does.
+    """The clause on sizes that leave the line in too few visits, by the share by which each
+    does.
     """
     largest = sorted(off, key=lambda size: -abs(off[size]))[:_OFF_NAMED]
     shares = ", ".join(f"{size} by {100 * off[size]:+.0f} %" for size in sorted(largest))
-    others = f" and {len(off) - len(largest)} more" if len(off) > len(largest) else ""
+    left_out = len(off) - len(largest)
+    others = f" and {left_out} more" if left_out else ""
     verb = "leaves" if len(off) == 1 else "leave"
     return f"{shares}{others} {verb} the line, in too few visits to test it: measure such sizes too"

@@ -55,10 +55,8 @@ def find_launched_rank(environment: Mapping[str, str] = os.environ) -> RankInfo 
 
     A Slurm batch script itself is not a rank: SLURM_STEP_NUM_TASKS is set only under srun.
     """
-    torchrun, slurm = (
-        ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
-    )
+    torchrun = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    slurm = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
     if "RANK" in environment or "WORLD_SIZE" in environment:
         names = torchrun
     elif int(environment.get("SLURM_STEP_NUM_TASKS") or 1) > 1:
@@ -97,7 +95,8 @@ def rendezvous(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
     """Address and port of the rendezvous: MASTER_ADDR and MASTER_PORT, else the first node of the
     Slurm step.
     """
-    address, port = environment.get("MASTER_ADDR"), environment.get("MASTER_PORT")
+    address = environment.get("MASTER_ADDR")
+    port = environment.get("MASTER_PORT")
     if address is None and (nodes := environment.get("SLURM_STEP_NODELIST")):
         address = first_host(nodes)
     if port is None and (job := environment.get("SLURM_JOB_ID")):

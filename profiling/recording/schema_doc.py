@@ -106,7 +106,5 @@ def _inside(hint: Any, number: str = "") -> tuple[type | None, str]:
 def _rows(columns: list[Column]) -> Iterator[str]:
     yield from ("| column | type | unit | aggregates | meaning |", "|---|---|---|---|---|")
     for c in columns:
-        yield (
-            f"| `{c.name}` | {c.dtype}{'?' * c.nullable} | {c.unit} | {c.aggregate.value} | "
-            f"{c.doc} |"
-        )
+        dtype = f"{c.dtype}?" if c.nullable else str(c.dtype)
+        yield f"| `{c.name}` | {dtype} | {c.unit} | {c.aggregate.value} | {c.doc} |"

@@ -57,7 +57,8 @@ _NO_STEP = "no step is known"
 NO_STEP = f"{_NO_STEP}, nothing marks one and the order of kernels shows none"
 STEPS_KNOWN_BY = """Ranges around the steps make them known (NVTX, profiler.step(), or those that `import --steps \
 marks:REGEX` names); `--steps whole` says that all of it is one step."""  # noqa: E501
-STEP, RECORDING = "step", "recording"
+STEP = "step"
+RECORDING = "recording"
 # Entry of `recording.json` of versions that were measured together: `run`, `rounds_of_process`,
 # `name` and `place`.
 TOGETHER = "measured_together"
@@ -108,7 +109,8 @@ class RecordingWriter:
         self._lock()
 
     def _set(self, path: AnyPath, meta: dict[str, Any]) -> None:
-        self.path, self._meta = path, meta
+        self.path = path
+        self._meta = meta
         self._extends, self._locks = False, ExitStack()
         self._numbered: dict[str, int] = {}  # the next free number of each table
 
@@ -247,14 +249,12 @@ class RecordingWriter:
         once.
         """
         if table not in self._numbered:
-            numbers = [
-                int(part.stem)
-                for part in (self.path / table).glob("*.parquet")
-                if part.stem.isdigit()
-            ]
+            names = [part.stem for part in (self.path / table).glob("*.parquet")]
+            numbers = [int(name) for name in names if name.isdigit()]
             self._numbered[table] = max(numbers, default=-1) + 1
-        self._numbered[table] += 1
-        return f"{self._numbered[table] - 1:05d}"
+        number = self._numbered[table]
+        self._numbered[table] = number + 1
+        return f"{number:05d}"
 
     def update(self, **meta: Any) -> None:
         """Replace entries of `recording.json` and write it."""
@@ -282,11 +282,10 @@ class RecordingWriter:
 
         Others may write from then on.
         """
-        gone = any(
-            entry.get("severity") == Severity.LOST.value for entry in self._meta["lost"].values()
-        )
+        severities = [entry.get("severity") for entry in self._meta["lost"].values()]
+        usual = Status.INCOMPLETE if Severity.LOST.value in severities else Status.COMPLETE
         with self._locks:
-            self.update(status=status or (Status.INCOMPLETE if gone else Status.COMPLETE))
+            self.update(status=status or usual)
 
     def __enter__(self) -> RecordingWriter:
         return self
@@ -375,9 +374,10 @@ class Recording:
         parts = self.parts(table) if parts is None else parts
         check_copies(parts)
         pieces = list(read_parts(parts, TABLES[table], columns))
-        rows = (
-            pa.concat_tables(pieces) if pieces else TABLES[table].only(columns).arrow.empty_table()
-        )
+        if pieces:
+            rows = pa.concat_tables(pieces)
+        else:
+            rows = TABLES[table].only(columns).arrow.empty_table()
         if table == "steps" and "step" in rows.column_names:
             _check_numbered_once(self.path, rows["step"])
         return rows
@@ -432,19 +432,20 @@ class Recording:
             "batch sizes": ", ".join(map(str, self.meta.get("batches") or ())) or None,
             "status": self.meta["status"],
             "recorded": self.meta.get("created_utc"),
-            **{name: counted(count, "row") for name in TABLES if (count := self.count_rows(name))},
-            **{
-                f"lost: {name}": entry["count"]
-                for name, entry in (self.meta.get("lost") or {}).items()
-            },
         }
-        tables = [
-            (escape(name), escape(str(fact))) for name, fact in facts.items() if fact is not None
-        ]
+        for table in TABLES:
+            count = self.count_rows(table)
+            if count:
+                facts[table] = counted(count, "row")
+        for name, entry in (self.meta.get("lost") or {}).items():
+            facts[f"lost: {name}"] = entry["count"]
         left = 'style="text-align:left"'
-        rows = "".join(
-            f"<tr><th {left}>{name}</th><td {left}>{fact}</td></tr>" for name, fact in tables
-        )
+        rows = ""
+        for name, fact in facts.items():
+            if fact is not None:
+                rows += (
+                    f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(str(fact))}</td></tr>"
+                )
         return f"<p><b>{escape(str(self.path))}</b></p><table>{rows}</table>"
 
     def count_rows(self, table: str) -> int:
@@ -487,11 +488,10 @@ def _now_utc() -> str:
 def _check_numbered_once(path: AnyPath, numbers: pa.ChunkedArray) -> None:
     """Refuse steps of one number, which would share each other's kernels."""
     if pc.count_distinct(numbers).as_py() < len(numbers):
-        twice = pc.value_counts(numbers).filter(
-            pc.greater(pc.value_counts(numbers).field("counts"), 1)
-        )
+        counts = pc.value_counts(numbers)
+        twice = counts.filter(pc.greater(counts.field("counts"), 1))[0]
         raise CurvescopeError(
-            f"{path}/steps holds step {twice[0]['values']} {twice[0]['counts']} times: a part was "
+            f"{path}/steps holds step {twice['values']} {twice['counts']} times: a part was "
             "copied or written twice. Remove the copy."
         )
 
@@ -531,10 +531,10 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
             f"{folder / META_FILE} cannot be read ({error}). The Parquet tables beside it may "
             "still be readable."
         ) from error
-    version, status = (
-        (meta.get("schema_version"), meta.get("status")) if isinstance(meta, dict) else (None, None)
-    )
-    if not isinstance(version, int) or not isinstance(status, str) or meta.get("format") != FORMAT:
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise CurvescopeError(f"{folder / META_FILE} was not written by Curvescope.")
+    version = meta.get("schema_version")
+    if not isinstance(version, int) or not isinstance(meta.get("status"), str):
         raise CurvescopeError(f"{folder / META_FILE} was not written by Curvescope.")
     if version > SCHEMA_VERSION:
         raise CurvescopeError(
@@ -625,14 +625,15 @@ def list_recordings(root: AnyPath) -> list[Recording | Unreadable]:
         raise CurvescopeError(
             f"{root} cannot be listed ({error}). Check the URL and your credentials."
         ) from error
-    opened = list(zip(folders, open_recordings(folders), strict=True))
-    recordings = [recording for _, recording in opened if isinstance(recording, Recording)]
-    bad = [
-        Unreadable(folder, " ".join(str(error).split()))
-        for folder, error in opened
-        if isinstance(error, CurvescopeError) and not isinstance(error, NoRecordingError)
-    ]
-    return [*sorted(recordings, key=lambda r: str(r.meta.get("created_utc", ""))), *bad]
+    recordings = []
+    unreadable = []
+    for folder, opened in zip(folders, open_recordings(folders), strict=True):
+        if isinstance(opened, Recording):
+            recordings.append(opened)
+        elif not isinstance(opened, NoRecordingError):
+            unreadable.append(Unreadable(folder, " ".join(str(opened).split())))
+    recordings.sort(key=lambda recording: str(recording.meta.get("created_utc", "")))
+    return [*recordings, *unreadable]
 
 
 def new_recording_path(label: str, root: Path = Path("runs")) -> Path:

@@ -79,11 +79,9 @@ class AnyWorkload(Steps):
 
     def layer_classes(self) -> dict[str, str]:
         """Class of each module, by path."""
-        return (
-            {}
-            if self.model is None
-            else {path: type(module).__name__ for path, module in layers_of(self.model)}
-        )
+        if self.model is None:
+            return {}
+        return {path: type(module).__name__ for path, module in layers_of(self.model)}
 
     def trained(self) -> list[Any]:
         """Tensors that a step may change for the steps after it, as far as they are known."""

@@ -21,7 +21,8 @@ _NUMBER = re.compile(r"_\d+$")
 _FUSED_PRODUCT = re.compile(r"_?(MklNative)?(PadWith)?Fused(Conv2D|MatMul)")
 _PRODUCTS = ("convolution", "linear")
 _FUSED_AFTER = ("relu", "batch_norm", "add", "gelu", "tanh")
-TORCH, TORCH_COMPILE = "torch", "torch-compile"
+TORCH = "torch"
+TORCH_COMPILE = "torch-compile"
 _KERAS = ".networks.keras_build"
 # Builders by the name of `--framework`: the module, what must be installed, how, and settings of
 # `make_step`.
@@ -90,9 +91,8 @@ def check_framework(framework: str, *, elsewhere: bool = False) -> None:
     if framework not in FRAMEWORKS:
         near = [name for name in FRAMEWORKS if framework and framework.lower() in name]
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise CurvescopeError(
-            f"--framework {framework}: {hint}Choose from {', '.join(FRAMEWORKS)}."
-        )
+        frameworks = ", ".join(FRAMEWORKS)
+        raise CurvescopeError(f"--framework {framework}: {hint}Choose from {frameworks}.")
     if elsewhere or framework in (TORCH, TORCH_COMPILE):
         return
     _, packages, what, _ = _BUILDERS[framework]
@@ -138,7 +138,9 @@ class FrameworkStep(OwnStep):
             return step
 
         super().__init__(make_step, name=network, spec=network, axis=axis, fixed=fixed)
-        self.framework, self.mode, self.precision = framework, mode, precision
+        self.framework = framework
+        self.mode = mode
+        self.precision = precision
         self._tokens = description.input_shape[0] if description.vocabulary else None
         self._layers = {row.layer for row in description.rows}
         self._products = products_before(description.rows)

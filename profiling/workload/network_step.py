@@ -96,7 +96,8 @@ class Workload(AnyWorkload):
 
     @property
     def spec(self) -> dict[str, Any]:
-        network, is_users_model = self.network, ":" in self.network.name
+        network = self.network
+        is_users_model = ":" in self.network.name
         varies_tokens = TOKENS in (self.axis.name, *self.fixed)
         return {
             "network": network.name,
@@ -127,9 +128,10 @@ class Workload(AnyWorkload):
         self._batch = None
         generator = torch.Generator(device=self.device).manual_seed(_SEED + batch)
         values = {BATCH: 1, **self.fixed, self.axis.name: batch}
-        network = (
-            self.network.with_sequence_length(values[TOKENS]) if TOKENS in values else self.network
-        )
+        if TOKENS in values:
+            network = self.network.with_sequence_length(values[TOKENS])
+        else:
+            network = self.network
         inputs, targets = network.sample(values[BATCH], self.device, generator)
         self._batch = (batch, inputs, targets)
 
@@ -181,11 +183,10 @@ class Workload(AnyWorkload):
             self._add_gradients(ranges, *part, first=not number)
             for number, part in enumerate(parts)
         ]
-        loss = (
-            torch.stack([part_loss.detach() for part_loss in losses]).sum()
-            if self.halved
-            else losses[0]
-        )
+        if self.halved:
+            loss = torch.stack([part_loss.detach() for part_loss in losses]).sum()
+        else:
+            loss = losses[0]
         if self._optimizer is not None:
             with ranges(range_names.PHASE_RANGE + "optimizer"):
                 self._scaler.step(self._optimizer)
@@ -231,14 +232,18 @@ def _halves(
     """Inputs, targets and share of samples of each half of a batch; one entry for a batch of one
     sample.
     """
+    cut: list[Any]
     if targets is None:
-        cut: list[Any] = [None, None]
+        cut = [None, None]
     elif isinstance(targets, tuple):
-        cut = list(zip(*(target.chunk(2) for target in targets), strict=True))
+        cut = _halve_all(targets)
     else:
         cut = list(targets.chunk(2))
-    parts = list(zip(*(tensor.chunk(2) for tensor in inputs), strict=True))
-    return [
-        (part, target, len(part[0]) / len(inputs[0]))
-        for part, target in zip(parts, cut, strict=False)
-    ]
+    halves: list[tuple[tuple[Any, ...], Any, float | None]] = []
+    for part, target in zip(_halve_all(inputs), cut, strict=False):
+        halves.append((part, target, len(part[0]) / len(inputs[0])))
+    return halves
+
+
+def _halve_all(tensors: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    return list(zip(*(tensor.chunk(2) for tensor in tensors), strict=True))

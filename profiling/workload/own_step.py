@@ -42,7 +42,9 @@ _PROFILING = Path(__file__).resolve().parents[1]
 MakeStep = Callable[..., Callable[[], object]]
 # Steps that are tried for work that goes on after they return, for at most that time; more where
 # fewer leave some undone. How long threads may spin after their work: Intel's OpenMP for 200 ms.
-_TRIED_STEPS, _TRIED_NS, _SPINS_NS = (16, 256), 100_000_000, 400_000_000
+_TRIED_STEPS = (16, 256)
+_TRIED_NS = 100_000_000
+_SPINS_NS = 400_000_000
 _WORKING_SHARE = 0.1  # of a time in which a process works it has a core, however busy the machine
 
 
@@ -55,7 +57,8 @@ def spec_of(make_step: MakeStep) -> tuple[str | None, str | None]:
     """The value of `--step` that names a function, or, as a clause, why another process cannot
     import it.
     """
-    name, module = getattr(make_step, "__qualname__", None), getattr(make_step, "__module__", None)
+    name = getattr(make_step, "__qualname__", None)
+    module = getattr(make_step, "__module__", None)
     if name is None or module is None:
         return (
             None,
@@ -81,11 +84,9 @@ def global_name(make_step: MakeStep, value: object) -> str | None:
     theirs.
     """
     variables = getattr(make_step, "__globals__", {})
-    return (
-        None
-        if value is None
-        else next((name for name, variable in variables.items() if variable is value), None)
-    )
+    if value is None:
+        return None
+    return next((name for name, variable in variables.items() if variable is value), None)
 
 
 def global_named(make_step: MakeStep, name: str | None) -> Any:
@@ -122,15 +123,15 @@ class OwnStep(AnyWorkload):
         function, is found by default; so is the module whose layers are named, as attribute
         `module` of the step or of `make_step`.
         """
-        self.device, self._device_is_given = device or "cpu", device is not None
+        self.device = device or "cpu"
+        self._device_is_given = device is not None
         self.axis, self.fixed = axis or Axis(), dict(fixed or {})
-        self.clock_ns, self.first_profiled, self.errors_are_results = (
-            clock_ns,
-            {},
-            errors_are_results,
-        )
+        self.clock_ns = clock_ns
+        self.first_profiled = {}
+        self.errors_are_results = errors_are_results
         self._spec, self._not_importable = (spec, None) if spec is not None else spec_of(make_step)
-        self._make_step, self._module = make_step, module
+        self._make_step = make_step
+        self._module = module
         self._name: str = (
             name or self._spec or str(getattr(make_step, "__qualname__", type(make_step).__name__))
         )
@@ -235,13 +236,17 @@ class OwnStep(AnyWorkload):
         )
         if self.cuda or spins or getattr(step, "waits", False):
             return
-        used, steps = list_used_frameworks(), 1
+        used = list_used_frameworks()
+        steps = 1
         if not used and not self._leaves_work(began_ns, steps):
             return
         for most in _TRIED_STEPS:
-            began_ns, steps, result = time.monotonic_ns(), 0, None
+            began_ns = time.monotonic_ns()
+            steps = 0
+            result = None
             while steps < most and time.monotonic_ns() - began_ns < _TRIED_NS:
-                result, steps = self.submit(), steps + 1
+                result = self.submit()
+                steps = steps + 1
             self._synchronize(result)
             if not self._leaves_work(began_ns, steps):
                 return
@@ -253,7 +258,8 @@ class OwnStep(AnyWorkload):
         Raises:
             CurvescopeError: it does so for longer than threads spin.
         """
-        returned_ns, used_ns = time.monotonic_ns(), time.process_time_ns()
+        returned_ns = time.monotonic_ns()
+        used_ns = time.process_time_ns()
         took_ns = returned_ns - began_ns
         least_ns = max(_SPINS_NS, took_ns)
         wait_until_quiet(2 * least_ns / 1e9)
@@ -307,18 +313,14 @@ class OwnStep(AnyWorkload):
         what = super().describe_error(error)
         if isinstance(error, CurvescopeError):
             return str(error)
-        users_frames = [
-            frame
-            for frame in traceback.extract_tb(error.__traceback__)
-            if _is_users(frame.filename)
-        ]
-        where = (
-            f" ({Path(users_frames[-1].filename).name}, line {users_frames[-1].lineno})"
-            if users_frames
-            else ""
-        )
+        frames = traceback.extract_tb(error.__traceback__)
+        users_frames = [frame for frame in frames if _is_users(frame.filename)]
+        where = ""
+        if users_frames:
+            last = users_frames[-1]
+            where = f" ({Path(last.filename).name}, line {last.lineno})"
         calls = None if self._loaded is None else self._calls.get(self._loaded)
-        call = "make_step" if not calls else f"call {calls} of the step"
+        call = f"call {calls} of the step" if calls else "make_step"
         return f"{call} raised {what}{where}"
 
     def _make(self, batch: int) -> Callable[[], object]:
@@ -365,21 +367,19 @@ class OwnStep(AnyWorkload):
     def _settle_device(self) -> None:
         """Find the device that the step uses, after a step; refuse another one than the given."""
         torch = sys.modules.get("torch")
-        used = (
-            torch is not None
-            and torch.cuda.is_initialized()
-            and torch.cuda.max_memory_allocated() > 0
-        )
-        if torch is not None and used and not self._device_is_given:
-            self.device = f"cuda:{torch.cuda.current_device()}"
-        on_cuda = self.model is not None and any(
-            parameter.is_cuda for parameter in self.model.parameters()
-        )
-        if self._device_is_given and not self.cuda and on_cuda:
+        used = False
+        if torch is not None and torch.cuda.is_initialized():
+            used = torch.cuda.max_memory_allocated() > 0
+        if not self._device_is_given:
+            if torch is not None and used:
+                self.device = f"cuda:{torch.cuda.current_device()}"
+            return
+        parameters = () if self.model is None else self.model.parameters()
+        if not self.cuda and any(parameter.is_cuda for parameter in parameters):
             raise CurvescopeError(
                 f"{self._name} uses a CUDA device: measure it with --device cuda."
             )
-        if self._device_is_given and self.cuda and not used:
+        if self.cuda and not used:
             raise CurvescopeError(
                 f"{self._name} does not use {self.device}: measure it with --device cpu."
             )

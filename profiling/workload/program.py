@@ -89,13 +89,18 @@ class Program:
 
     def words(self, values: Mapping[str, int]) -> list[str]:
         """The command for values of the axes."""
-        words, assign = list(self.command), list(self.assign)
+        words = list(self.command)
+        assign = list(self.assign)
         for name, value in values.items():
-            words = [word.replace(f"{{{name}}}", str(value)) for word in words]
-            assign = [word.replace(f"{{{name}}}", str(value)) for word in assign]
-        if assign and (at := self._script) is not None:
-            pairs = (constant.partition("=") for constant in assign)
-            numbers = {name: json.loads(value) for name, _, value in pairs}
+            place = f"{{{name}}}"
+            words = [word.replace(place, str(value)) for word in words]
+            assign = [word.replace(place, str(value)) for word in assign]
+        at = self._script
+        if assign and at is not None:
+            numbers = {}
+            for constant in assign:
+                name, _, number = constant.partition("=")
+                numbers[name] = json.loads(number)
             words[at:at] = [str(_ASSIGNING), json.dumps(numbers)]
         return [os.path.abspath(word) if self._moves(word) else word for word in words]
 
@@ -154,7 +159,8 @@ def steps_of_lines(lines: Sequence[tuple[int, str]], text: str) -> list[dict[str
     A line without a time of its own ends what ran since the line before; where {n} counts on by
     several, the row is the mean of these steps.
     """
-    pattern, rows = line_pattern(text), []
+    pattern = line_pattern(text)
+    rows = []
     before: tuple[int, int | None] | None = None
     for at_ns, line in lines:
         if (match := pattern.search(line)) is None:

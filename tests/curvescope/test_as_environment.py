@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from curvescope.analysis.render.remedies import remedy_table
-from curvescope.as_environment import _divided
+from curvescope.as_environment import _divide
 from curvescope.cli import main
 from curvescope.experiments.factors import step_change
 from curvescope.profiling.recording.axis import Axis
@@ -33,7 +33,7 @@ def divided(saves):
     of known costs.
     """
     remedies = Machine(saves, noise=0.01).run(seconds=200.0).remedies
-    settings, others = _divided(SimpleNamespace(remedies=remedies, axis=Axis()))
+    settings, others = _divide(SimpleNamespace(remedies=remedies, axis=Axis()))
     return [row.factors[0] for row, _ in settings], [row.factors[0] for row in others]
 
 
@@ -76,7 +76,7 @@ def test_of_two_that_do_not_add_only_the_better_one_is_set():
         .run(200.0)
         .remedies
     )
-    settings, others = _divided(SimpleNamespace(remedies=remedies, axis=Axis()))
+    settings, others = _divide(SimpleNamespace(remedies=remedies, axis=Axis()))
     assert [row.factors[0] for row in remedy_table(remedies, Axis()).rows] == [
         "one_thread",
         "kept_memory",

@@ -69,13 +69,13 @@ def test_architectures_that_no_nvrtc_here_knows_are_left_out_with_a_word(monkeyp
     monkeypatch.setattr(nvrtc, "_library_paths", lambda: ["libnvrtc.so.13"])
     monkeypatch.setattr(nvrtc, "Nvrtc", NewerNvrtc)
     monkeypatch.setattr(nvrtc, "_open", lambda _: NewerNvrtc())
-    assert bench_compile._known_architectures() == (75, 80, 90)
+    assert bench_compile._list_architectures() == (75, 80, 90)
     told = capsys.readouterr().err
     assert "sm_35, sm_37, sm_50, sm_52, sm_60, sm_61, sm_70, sm_86, sm_89 skipped" in told
     assert "NVRTC 13.0 supports sm_75 to sm_90" in told
     monkeypatch.setattr(nvrtc, "_library_paths", list)
     with pytest.raises(BackendMissingError, match="pip install nvidia-cuda-nvrtc-cu11"):
-        bench_compile._known_architectures()
+        bench_compile._list_architectures()
 
 
 def test_an_instruction_mix_that_cannot_be_had_is_said(here):

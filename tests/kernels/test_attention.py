@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from curvescope.kernels import attention
+from curvescope.kernels import problem as problem_module
 from curvescope.kernels.attention import Attention
 from curvescope.kernels.backends import UnsupportedError
 from curvescope.kernels.backends.torch_operators import prepare_attention, prepare_gemm
@@ -21,7 +22,7 @@ from ..tables import ask_each
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("checked", [10**12, 0], ids=["whole", "some queries"])
 def test_attention_is_checked_against_torch_in_float64(monkeypatch, causal, checked):
-    monkeypatch.setattr(attention, "FULL_CHECK_FLOPS", checked)
+    monkeypatch.setattr(problem_module, "FULL_CHECK_FLOPS", checked)
     problem = Attention(2, 3, 16, 8, "math", causal, "fp64")
     operands = problem.operands(np.random.default_rng(0))
     tensors = [torch.from_numpy(x) for x in operands]
@@ -41,7 +42,7 @@ def test_attention_is_checked_against_torch_in_float64(monkeypatch, causal, chec
 @pytest.mark.parametrize("wrong", [0, 1, 2])
 @pytest.mark.parametrize("checked", [10**12, 0], ids=["all heads", "one head"])
 def test_a_wrong_gradient_is_found_in_any_of_the_three(monkeypatch, wrong, checked):
-    monkeypatch.setattr(attention, "FULL_CHECK_FLOPS", checked)
+    monkeypatch.setattr(problem_module, "FULL_CHECK_FLOPS", checked)
     monkeypatch.setattr(attention, "_QUERIES_AT_ONCE", 5)
     problem = Attention(1, 2, 12, 8, "math", 1, "fp64", "bwd")
     operands = problem.operands(np.random.default_rng(0))

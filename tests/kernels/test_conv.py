@@ -57,7 +57,7 @@ def test_the_reference_is_torchs_for_every_geometry(problem):
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("full", [True, False])
 def test_a_rounded_result_is_accepted_and_a_wrong_tile_is_not(direction, groups, full, monkeypatch):
-    monkeypatch.setattr("curvescope.kernels.conv.FULL_CHECK_FLOPS", 10**9 if full else 0)
+    monkeypatch.setattr("curvescope.kernels.problem.FULL_CHECK_FLOPS", 10**9 if full else 0)
     problem = Conv(2, 16, 12, 12, 24, 3, 3, (2, 1), (1, 1), groups=groups, direction=direction)
     operands = problem.operands(np.random.default_rng(0))
     result = problem.reference(operands).astype(np.float32).astype(np.float64)

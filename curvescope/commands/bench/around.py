@@ -65,7 +65,7 @@ def _show(
     from ...analysis.choices import read_map
     from ...analysis.render.choices import document_of, render_map
 
-    folder = measuring.common_folder(measured)
+    folder = measuring.path_of(measured)
     problems = read_map([sweep_result.path for sweep_result in measured])
     document = document_of(str(folder), problems, left_out)
     if args.json:

@@ -1,4 +1,4 @@
-"""`bench gemm --candidates` and `conv`: whether the library could do better than what it takes."""
+"""`bench gemm --candidates` and `conv`: whether the library could do better than its choice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from .measuring import folder_of, method_of
 from .result_columns import percent
 
 if TYPE_CHECKING:
-    from ...analysis.candidates import CandidatesSweep
+    from ...analysis.candidates import CandidatesSweep, CandidateTime, Checked
+    from ...experiments.candidates import Candidate
     from ...kernels.sweeps import Sweep
 
 
@@ -41,17 +42,21 @@ def run(args: argparse.Namespace, sweeps: Sequence[Sweep]) -> int:
 
         print_document(CandidatesDocument(compared))
     else:
-        console = terminal.console()
-        for of_sweep in compared:
-            for line in render(of_sweep):
-                console.print(line)
-        console.print(f"Warm caches; 95 % intervals over processes. Recorded in {folder}.")
-        console.print("Next:")
-        named = [each.name for each in compared[0].checked if each.timed]
-        paths = " ".join(f"{compared[0].recordings}/{name}" for name in named)
-        terminal.print_commands(console, f"curvescope compare {paths}")
+        _print(compared, folder)
     outcomes = {each.outcome for of_sweep in compared for each in of_sweep.checked}
     return int(bool(outcomes & {BenchOutcome.INCORRECT, BenchOutcome.FAILED}))
+
+
+def _print(compared: Sequence[CandidatesSweep], folder: Path) -> None:
+    console = terminal.console()
+    for of_sweep in compared:
+        for line in render(of_sweep):
+            console.print(line)
+    console.print(f"Warm caches; 95 % intervals over processes. Recorded in {folder}.")
+    console.print("Next:")
+    first = compared[0]
+    paths = [f"{first.recordings}/{each.name}" for each in first.checked if each.timed]
+    terminal.print_commands(console, " ".join(["curvescope compare", *paths]))
 
 
 def _measure_candidates(args: argparse.Namespace, sweep: Sweep, folder: Path) -> CandidatesSweep:
@@ -59,44 +64,24 @@ def _measure_candidates(args: argparse.Namespace, sweep: Sweep, folder: Path) ->
     from ...analysis.compare import decided
     from ...analysis.render.live import LiveProgress
     from ...base.torch_runtime import pick_device
-    from ...experiments.candidates import (
-        DEFAULT,
-        candidates_for,
-        check_candidates,
-        measure_candidates,
-        protocol_of,
-    )
+    from ...experiments.candidates import DEFAULT, check_candidates, measure_candidates, protocol_of
     from ...profiling.measure.versions import ROUNDS_OF_PROCESS
 
     device, method = pick_device(args.device), method_of(args)
-    problem = next(iter(sweep.problems.values()))
-    chosen = candidates_for(problem.precision, device, kind=type(problem))
-    if not chosen:
-        raise CurvescopeError(
-            f"{sweep.label}: on {device} no setting is known that changes products of "
-            f"{problem.precision}."
-        )
+    offered = _choose(sweep, device)
     messages = terminal.console(stderr=True)
     messages.print(
-        f"Checking {counted(len(chosen), 'candidate')} and the default of {sweep.label}."
+        f"Checking {counted(len(offered), 'candidate')} and the default of {sweep.label}."
     )
-    checked = check_candidates(sweep, device, chosen, method.verify)
-    if not checked[0].timed:
-        raise CurvescopeError(
-            f"{sweep.label} cannot be timed by default: {checked[0].outcome}, {checked[0].detail}"
-        )
-    right = {candidate.name for candidate in checked if candidate.timed}
-    timed = [candidate for candidate in chosen if candidate.name in right]
-    if not timed:
-        details = "; ".join(f"{candidate.name}: {candidate.detail}" for candidate in checked[1:])
-        raise CurvescopeError(f"No candidate of {sweep.label} can be timed: {details}")
+    checked = check_candidates(sweep, device, offered, method.verify)
+    timed = _keep_right(sweep, offered, checked)
     names = [DEFAULT, *(candidate.name for candidate in timed)]
     protocol = protocol_of(method, len(sweep.problems) * len(names))
     until = parse_share("--until", args.until, "a share of the time, e.g. 1% or 0.01")
+    processes = protocol.rounds[0] // ROUNDS_OF_PROCESS
     messages.print(
         f"Timing {counted(len(sweep.problems), 'product')} under {len(names)} settings on "
-        f"{device}, each in at least {protocol.rounds[0] // ROUNDS_OF_PROCESS} processes, into "
-        f"{folder}."
+        f"{device}, each in at least {processes} processes, into {folder}."
     )
     with clocks(args, device), LiveProgress() as view:
         paths = measure_candidates(
@@ -118,17 +103,44 @@ def _measure_candidates(args: argparse.Namespace, sweep: Sweep, folder: Path) ->
     )
 
 
-def render(sweep: CandidatesSweep) -> list[str | TextTable]:
-    """The answers, what was not timed, and a table of all times."""
-    from ...analysis.candidates import ratio
+def _choose(sweep: Sweep, device: str) -> list[Candidate]:
+    """The candidates of a sweep's kind and precision on a device."""
+    from ...experiments.candidates import candidates_for
 
+    problem = next(iter(sweep.problems.values()))
+    precision = problem.precision
+    offered = candidates_for(precision, device, kind=type(problem))
+    if not offered:
+        raise CurvescopeError(
+            f"{sweep.label}: on {device} no setting is known that changes products of {precision}."
+        )
+    return offered
+
+
+def _keep_right(
+    sweep: Sweep, offered: Sequence[Candidate], checked: Sequence[Checked]
+) -> list[Candidate]:
+    """The candidates with right results, besides the default, which must be right."""
+    default, *others = checked
+    if not default.timed:
+        raise CurvescopeError(
+            f"{sweep.label} cannot be timed by default: {default.outcome}, {default.detail}"
+        )
+    right = {other.name for other in others if other.timed}
+    if not right:
+        details = "; ".join(f"{other.name}: {other.detail}" for other in others)
+        raise CurvescopeError(f"No candidate of {sweep.label} can be timed: {details}")
+    return [candidate for candidate in offered if candidate.name in right]
+
+
+def render(sweep: CandidatesSweep) -> list[str | TextTable]:
+    """The answers, the candidates that were not timed, and a table of all times."""
     lines: list[str | TextTable] = [f"{sweep.label}"]
     lines += [of_product.answer for of_product in sweep.products]
-    lines += [
-        f"Not timed: {candidate.name}, {candidate.outcome}: {candidate.detail}"
-        for candidate in sweep.checked
-        if not candidate.timed
-    ]
+    for candidate in sweep.checked:
+        if not candidate.timed:
+            line = f"Not timed: {candidate.name}, {candidate.outcome}: {candidate.detail}"
+            lines.append(line)
     rows = table(
         sweep.axis,
         "candidate",
@@ -142,14 +154,15 @@ def render(sweep: CandidatesSweep) -> list[str | TextTable]:
     )
     for product in sweep.products:
         for time in product.times:
-            half = (time.high_ms - time.low_ms) / 2 / time.time_ms
-            rows.add_row(
-                str(product.value),
-                time.name,
-                duration(1e6 * time.time_ms),
-                percent(half if math.isfinite(half) else None),
-                str(time.n),
-                "" if time.change is None else ratio(time.change),
-                time.kernel or "?",
-            )
+            rows.add_row(str(product.value), *_cells(time))
     return [*lines, rows]
+
+
+def _cells(time: CandidateTime) -> tuple[str, ...]:
+    from ...analysis.candidates import ratio
+
+    share = (time.high_ms - time.low_ms) / 2 / time.time_ms
+    spread = percent(share if math.isfinite(share) else None)
+    change = "" if time.change is None else ratio(time.change)
+    shown = duration(1e6 * time.time_ms)
+    return (time.name, shown, spread, str(time.n), change, time.kernel or "?")

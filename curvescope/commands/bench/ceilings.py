@@ -1,11 +1,11 @@
 """Measure the ceilings of this device and store them: recordings, also earlier ones, give
 utilisations against them.
 
-Compute by precision (library matrix products of random numbers; on a CPU also fused multiply-adds,
-whichever is faster) and bandwidth by memory level (copy, triad, read or write, whichever is
-fastest). On a GPU also the peak of the units: multiply-adds of constants, which no data reaches,
-because random numbers draw more power. They are stored in $CURVESCOPE_DATA or
-~/.local/share/curvescope.
+Compute is measured by precision, by library matrix products of random numbers. On a CPU, fused
+multiply-adds count too where they are faster. Bandwidth is the fastest copy, triad, read or write
+of each memory level. On a GPU the peak of the units is measured too, by multiply-adds of constants.
+No data reaches it, because random numbers draw more power. Ceilings are stored in $CURVESCOPE_DATA
+or ~/.local/share/curvescope.
 """
 
 from __future__ import annotations
@@ -35,14 +35,11 @@ def run(args: argparse.Namespace) -> int:
 
     library = open_backend(args.backend, args.device)
     problems = ceiling_problems(measuring.own_kernels(library, args.device), library)
-    measured = measuring.collect(
-        args, "ceilings", [(backend, sweep) for backend, _, sweep in problems]
-    )
-    results = [
-        (m.backend, name, r)
-        for (_, name, _), m in zip(problems, measured, strict=True)
-        for r in m.results
-    ]
+    jobs = [(backend, sweep) for backend, _, sweep in problems]
+    measured = measuring.collect(args, "ceilings", jobs)
+    results = []
+    for (_, place, _), sweep_result in zip(problems, measured, strict=True):
+        results += [(sweep_result.backend, place, result) for result in sweep_result.results]
     ceilings = find_ceilings(library.describe(), results)
     path = save(ceilings)
     if args.json:
@@ -58,18 +55,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(measured: Ceilings) -> None:
-
     rows = table("ceiling", "value", "±", "reached by", words=("reached by",))
-    for ceilings, of, unit in (
+    for ceilings, prefix, unit in (
         (measured.compute, "", "FLOP/s"),
         (measured.units, "peak of the units, ", "FLOP/s"),
         (measured.bandwidth, "", "B/s"),
     ):
         for name, ceiling in ceilings.items():
-            rows.add_row(
-                of + name,
-                quantity(ceiling.per_s, unit, 4),
-                percent(ceiling.uncertainty),
-                ceiling.how,
-            )
+            rate = quantity(ceiling.per_s, unit, 4)
+            rows.add_row(prefix + name, rate, percent(ceiling.uncertainty), ceiling.how)
     terminal.console().print(rows)

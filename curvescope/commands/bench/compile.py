@@ -1,11 +1,11 @@
 """Compile Curvescope's CUDA kernels for every GPU generation and print their resources.
 
-Needs no GPU.
+Needs no GPU: all is computed from the cubins, and nothing is timed.
 
-Per kernel and architecture: registers per thread, static shared memory per block, bytes of spill
-stores, theoretical occupancy at the kernel's block size, every resource that limits it, and changes
-that would raise it: other block sizes up to the kernel's launch bounds, or fewer registers. All of
-it is computed from the cubin; nothing is timed.
+A line per kernel and architecture has the registers per thread, the static shared memory per block
+and the bytes of spill stores. It has the theoretical occupancy at the kernel's block size, and
+every resource that limits it. Changes that would raise it follow: other block sizes up to the
+kernel's launch bounds, or fewer registers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,41 +60,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ...kernels.compile import cache_folder, parse_architectures
+    from ...kernels.compile import parse_architectures
     from ...kernels.generations import describe_builds
 
     if args.block is not None and not 1 <= args.block <= 1024:
         raise CurvescopeError(f"--block {args.block}: a block must have 1 to 1024 threads.")
-    architectures = parse_architectures(args.arch) if args.arch else _known_architectures()
+    architectures = parse_architectures(args.arch) if args.arch else _list_architectures()
     compiled = _compile(_sources(args.sources), architectures)
-    builds = [build for each in compiled for build in describe_builds(each, args.block, args.mix)]
+    builds: list[KernelBuild] = []
+    for each in compiled:
+        builds += describe_builds(each, args.block, args.mix)
     if args.json:
-        from ...analysis.render.documents import print_document
-        from .documents import CompileDocument
-
-        print_document(
-            CompileDocument(
-                cache=str(cache_folder()),
-                cubins=len(compiled),
-                from_cache=sum(each.from_cache for each in compiled),
-                kernels=[_describe_build(build) for build in builds],
-            )
-        )
-        return 0
-    _print(builds, compiled, args.mix)
+        _print_document(builds, compiled)
+    else:
+        _print(builds, compiled, args.mix)
     return 0
 
 
-def _known_architectures() -> tuple[int, ...]:
+def _print_document(builds: Sequence[KernelBuild], compiled: Sequence[Compiled]) -> None:
+    from ...analysis.render.documents import print_document
+    from ...kernels.compile import cache_folder
+    from .documents import CompileDocument
+
+    document = CompileDocument(
+        cache=str(cache_folder()),
+        cubins=len(compiled),
+        from_cache=sum(each.from_cache for each in compiled),
+        kernels=[_describe_build(build) for build in builds],
+    )
+    print_document(document)
+
+
+def _list_architectures() -> tuple[int, ...]:
     """The default architectures that an installed NVRTC supports.
 
     Prints those left out; raises if none remains.
     """
     from ...kernels.compile import ARCHITECTURES, compiler_for, compilers
 
-    supported = {
-        architecture for compiler in compilers() for architecture in compiler.architectures
-    }
+    supported: set[int] = set()
+    for compiler in compilers():
+        supported.update(compiler.architectures)
     compiled = tuple(architecture for architecture in ARCHITECTURES if architecture in supported)
     missing = [architecture for architecture in ARCHITECTURES if architecture not in supported]
     if missing:
@@ -103,10 +109,8 @@ def _known_architectures() -> tuple[int, ...]:
         except BackendMissingError as error:
             if not compiled:
                 raise
-            print(
-                f"curvescope: {', '.join(f'sm_{each}' for each in missing)} skipped. {error}",
-                file=sys.stderr,
-            )
+            skipped = ", ".join(map("sm_{}".format, missing))
+            print(f"curvescope: {skipped} skipped. {error}", file=sys.stderr)
     return compiled
 
 
@@ -126,15 +130,14 @@ def _compile(sources: Sequence[CudaSource], architectures: Sequence[int]) -> lis
     """Compile all, in the order of source and architecture, with progress on standard error."""
     from ...kernels.compile import compile_many
 
-    pairs = [(source, architecture) for source in sources for architecture in architectures]
+    pairs = list(product(sources, architectures))
     cubins = []
     with progress_bars(24, counted=True) as bars:
         task = bars.add_task("compiling", total=len(pairs))
         for compiled in compile_many(pairs):
             cubins.append(compiled)
-            bars.update(
-                task, advance=1, description=f"{compiled.source} for sm_{compiled.architecture}"
-            )
+            latest = f"{compiled.source} for sm_{compiled.architecture}"
+            bars.update(task, advance=1, description=latest)
     return sorted(cubins, key=lambda compiled: (compiled.source, compiled.architecture))
 
 
@@ -144,6 +147,7 @@ def _describe_build(build: KernelBuild) -> CompiledKernel:
 
     resources, occupancy = asdict(build.resources), build.occupancy
     stores, loads = build.spilled_bytes or (None, None)
+    instructions = build.instructions
     return CompiledKernel(
         source=build.source,
         kernel=resources.pop("name"),
@@ -158,42 +162,38 @@ def _describe_build(build: KernelBuild) -> CompiledKernel:
         limiters=occupancy.limiters if occupancy else None,
         block_sizes_with_more=build.block_sizes_with_more if occupancy else None,
         registers_for_more=build.registers_for_more,
-        instructions=build.instructions,
-        instruction_mix=None if build.instructions is None else instruction_mix(build.instructions),
+        instructions=instructions,
+        instruction_mix=None if instructions is None else instruction_mix(instructions),
         instructions_missing=build.instructions_missing,
     )
 
 
 def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: bool) -> None:
-
     console = terminal.console()
 
     def kernel(build: KernelBuild) -> tuple[str, str]:
         return build.source, build.resources.name
 
-    for (source, name), of_kernel in (
-        (key, list(group)) for key, group in groupby(sorted(builds, key=kernel), kernel)
-    ):
+    for (source, name), alike in groupby(sorted(builds, key=kernel), kernel):
+        of_kernel = list(alike)
         blocks = sorted({build.block_threads for build in of_kernel})
-        console.print(
-            Text.assemble((name, "bold"), f"  {source}.cu, blocks of {'/'.join(map(str, blocks))}")
-        )
+        listed = "/".join(map(str, blocks))
+        console.print(Text.assemble((name, "bold"), f"  {source}.cu, blocks of {listed}"))
         console.print(_resource_table(of_kernel))
         if mix:
             console.print(_mix_table(of_kernel))
         console.print()
     cached = sum(each.from_cache for each in compiled)
-    versions = sorted({each.nvrtc for each in compiled})
+    versions = ", ".join(sorted({each.nvrtc for each in compiled}))
     console.print(
-        f"{counted(len(compiled), 'cubin')} by NVRTC {', '.join(versions)}, {cached} of them "
+        f"{counted(len(compiled), 'cubin')} by NVRTC {versions}, {cached} of them "
         "cached; nothing was run. Registers per thread; shared memory and spill stores in bytes, "
         "per block and per thread; occupancy is theoretical. `more with` is computed: the code may "
         "depend on its block size.",
         style="dim",
     )
-    for reason in dict.fromkeys(
-        build.instructions_missing for build in builds if build.instructions_missing
-    ):
+    reasons = dict.fromkeys(build.instructions_missing for build in builds)
+    for reason in filter(None, reasons):
         console.print(reason, style="yellow")
 
 
@@ -210,24 +210,21 @@ def _resource_table(builds: Sequence[KernelBuild]) -> TextTable:
         whole=("sm_",),
         words=("limited by", "more with"),
     )
-    for columns, architectures in _merge_rows(
-        {build.architecture: _columns(build) for build in builds}
-    ):
-        rows.add_row(architectures, *columns)
+    _add_rows(rows, {build.architecture: _columns(build) for build in builds})
     return rows
 
 
 def _columns(build: KernelBuild) -> tuple[str, ...]:
+    registers = str(build.resources.registers_per_thread)
+    shared = f"{build.resources.shared_bytes:,}"
+    spilled = "?" if build.spilled_bytes is None else f"{build.spilled_bytes[0]:,}"
     occupancy = build.occupancy
-    full = occupancy is not None and occupancy.fraction == 1
-    return (
-        str(build.resources.registers_per_thread),
-        f"{build.resources.shared_bytes:,}",
-        "?" if build.spilled_bytes is None else f"{build.spilled_bytes[0]:,}",
-        f"{occupancy.fraction:.0%}" if occupancy else "no table",
-        "" if occupancy is None or full else ", ".join(occupancy.limiters),
-        "" if full else _remedy(build),
-    )
+    if occupancy is None:
+        return (registers, shared, spilled, "no table", "", _remedy(build))
+    limiters, remedy = ", ".join(occupancy.limiters), _remedy(build)
+    if occupancy.fraction == 1:
+        limiters = remedy = ""
+    return (registers, shared, spilled, f"{occupancy.fraction:.0%}", limiters, remedy)
 
 
 def _remedy(build: KernelBuild) -> str:
@@ -235,8 +232,10 @@ def _remedy(build: KernelBuild) -> str:
     more = build.block_sizes_with_more
     if more:
         best = max(more.values())
-        sizes = [size for size, fraction in more.items() if fraction == best]
-        shown = ", ".join(map(str, sizes[:3])) + (" …" if len(sizes) > 3 else "")
+        sizes = [str(size) for size, fraction in more.items() if fraction == best]
+        shown = ", ".join(sizes[:3])
+        if len(sizes) > 3:
+            shown += " …"
         return f"block {shown}: {best:.0%}"
     if build.registers_for_more is not None:
         return f"≤ {build.registers_for_more} registers"
@@ -247,27 +246,23 @@ def _mix_table(builds: Sequence[KernelBuild]) -> TextTable:
     """Instructions in the code per class (not executed instructions)."""
     from ...kernels.disassembly import instruction_mix
 
-    rows = table(
-        "sm_", "instructions in the code", whole=("sm_",), words=("instructions in the code",)
-    )
+    title = "instructions in the code"
+    rows = table("sm_", title, whole=("sm_",), words=(title,))
     mixes = {}
     for build in builds:
         if build.instructions is not None:
             mix = instruction_mix(build.instructions)
-            mixes[build.architecture] = (
-                ", ".join(f"{kind} {count}" for kind, count in mix.items()),
-            )
-    for columns, architectures in _merge_rows(mixes):
-        rows.add_row(architectures, *columns)
+            counts = [f"{kind} {count}" for kind, count in mix.items()]
+            mixes[build.architecture] = (", ".join(counts),)
+    _add_rows(rows, mixes)
     return rows
 
 
-def _merge_rows(rows: Mapping[int, tuple[str, ...]]) -> list[tuple[tuple[str, ...], str]]:
-    """Each row with its successive architectures; `50..61` means all requested architectures in
-    that range.
+def _add_rows(rows: TextTable, cells: Mapping[int, tuple[str, ...]]) -> None:
+    """A row for successive architectures with equal cells: `50..61` means all requested
+    architectures in that range.
     """
-    merged = []
-    for row, group in groupby(sorted(rows.items()), lambda entry: entry[1]):
-        first, *others = (architecture for architecture, _ in group)
-        merged.append((row, f"{first}..{others[-1]}" if others else str(first)))
-    return merged
+    for equal, alike in groupby(sorted(cells.items()), lambda entry: entry[1]):
+        architectures = [str(architecture) for architecture, _ in alike]
+        ends = dict.fromkeys((architectures[0], architectures[-1]))
+        rows.add_row("..".join(ends), *equal)

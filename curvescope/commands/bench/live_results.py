@@ -48,13 +48,9 @@ class LiveResults(LiveView):
         # the fewest visits may take longer
         left = f", at most about {left_s:.0f} s left" if left_s else ""
         standing = [f"{result.problem}, visit {result.visits}: {now_s:.0f} s so far{left}"]
-        self.show(
-            now_s,
-            min(now_s / self._limit_s, 1.0),
-            standing,
-            [f"median {columns(result)[0]}"],
-            self._rows(),
-        )
+        median, *_ = columns(result)
+        share = min(now_s / self._limit_s, 1.0)
+        self.show(now_s, share, standing, [f"median {median}"], self._rows())
 
     def _rows(self) -> TextTable:
         rows = table("problem", "median so far", "±", "n", "GFLOP/s", "GB/s")

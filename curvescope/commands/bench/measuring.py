@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...analysis.render import terminal
 from ...analysis.render.tables import table
@@ -16,7 +18,7 @@ from ...base.endings import answer_if_interrupted
 from ...base.errors import BackendMissingError
 from ...options import HOW, WHERE, add, check_time_limit, clocks
 from ...parsers import group
-from .result_columns import columns
+from .result_columns import columns, outcome_in_words
 
 if TYPE_CHECKING:
     from ...kernels.backends import Backend
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from ...kernels.method import Method
     from ...kernels.runner import Result
     from ...kernels.sweeps import Sweep
+    from .documents import BenchSweep
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +52,7 @@ def add_method(
         choices=("cold", "hot"),
         default="cold",
         help="state of the caches: cold, flushed before every sample; or hot, not flushed, with "
-        "many calls of a short "
-        "kernel in a sample (default: %(default)s)",
+        "many calls of a short kernel in a sample (default: %(default)s)",
     )
     how.add_argument(
         "--until",
@@ -76,7 +78,9 @@ def method_of(args: argparse.Namespace) -> Method:
     until = parse_share("--until", args.until, "a share of the median, e.g. 1% or 0.01")
     # The least number of visits takes a third of the limit; the rest is for visits that improve the
     # precision.
-    visit_s = min(Method.visit_s, check_time_limit(args.time_limit) / 3 / Method.visits[0])
+    least_visits, _ = Method.visits
+    longest_s = check_time_limit(args.time_limit) / 3 / least_visits
+    visit_s = min(Method.visit_s, longest_s)
     return Method(args.cache, until, args.time_limit, visit_s=visit_s, verify=not args.no_verify)
 
 
@@ -86,14 +90,10 @@ def own_kernels(library: Backend, device: str | None) -> Backend:
     """
     from ...kernels.backends import open_backend
 
-    backends = (
-        [("numba", "cpu")]
-        if library.describe()["kind"] == "cpu"
-        else [("cupy", device), ("pycuda", device)]
-    )
-    for name, on in backends:
+    on_cpu = library.describe()["kind"] == "cpu"
+    for name in ("numba",) if on_cpu else ("cupy", "pycuda"):
         try:
-            return open_backend(name, on)
+            return open_backend(name, "cpu" if on_cpu else device)
         except BackendMissingError as error:
             print(f"curvescope: {error}", file=sys.stderr)
     print(
@@ -127,7 +127,7 @@ def collect(
         jobs: backend and sweep of each recording. A single recording is the output folder; several
             are folders in it.
         ended: takes the number of each job from 0 and its results, when it has ended.
-        measured: list that gets what is measured, also where this is interrupted.
+        measured: list that gets the results, also where this is interrupted.
     """
     from ...kernels.runner import run_sweep
     from ...profiling.recording.store import new_recording_path
@@ -136,16 +136,9 @@ def collect(
     method = method_of(args)
     path = args.output or new_recording_path(what)
     count = sum(len(sweep.problems) for _, sweep in jobs)
-    backends = {backend.name: backend for backend, _ in jobs}
-    timers = " and ".join(dict.fromkeys(backend.timer.name for backend in backends.values()))
-    messages = terminal.console(stderr=True)
-    messages.print(
-        f"Measuring {counted(count, 'problem')} with {' and '.join(backends)} on "
-        f"{jobs[0][0].describe()['name']}, {method.cache} caches, timed by {timers}, at most about "
-        f"{method.time_limit_s:g} s each, into {path}."
-    )
+    device = _announce(jobs, count, method, path)
     measured = [] if measured is None else measured
-    with clocks(args, _device(args, jobs[0][0])), LiveResults(count, method.time_limit_s) as view:
+    with clocks(args, _name_device(args, device)), LiveResults(count, method.time_limit_s) as view:
         try:
             for backend, sweep in jobs:
                 folder = path if len(jobs) == 1 else path / folder_of(sweep)
@@ -160,8 +153,8 @@ def collect(
                     results = run_sweep(sweep, backend, method, folder, report)
                 except KeyboardInterrupt:
                     if so_far:
-                        done = MeasuredSweep(folder, backend.name, sweep, [*so_far.values()])
-                        measured.append(done)
+                        partial = list(so_far.values())
+                        measured.append(MeasuredSweep(folder, backend.name, sweep, partial))
                     raise
                 measured.append(MeasuredSweep(folder, backend.name, sweep, results))
                 ended(len(measured) - 1, measured[-1])
@@ -174,9 +167,24 @@ def collect(
     return measured
 
 
-def _device(args: argparse.Namespace, backend: Backend) -> str:
-    """The device of a backend: `cpu` or `cuda:N`."""
-    if backend.describe()["kind"] == "cpu":
+def _announce(
+    jobs: Sequence[tuple[Backend, Sweep]], count: int, method: Method, path: Path
+) -> dict[str, Any]:
+    """Say what follows on standard error; returns the device."""
+    backends = {backend.name: backend for backend, _ in jobs}
+    timers = dict.fromkeys(backend.timer.name for backend in backends.values())
+    device = jobs[0][0].describe()
+    terminal.console(stderr=True).print(
+        f"Measuring {counted(count, 'problem')} with {' and '.join(backends)} on "
+        f"{device['name']}, {method.cache} caches, timed by {' and '.join(timers)}, at most about "
+        f"{method.time_limit_s:g} s each, into {path}."
+    )
+    return device
+
+
+def _name_device(args: argparse.Namespace, device: dict[str, Any]) -> str:
+    """`cpu` or `cuda:N`."""
+    if device["kind"] == "cpu":
         return "cpu"
     return args.device if args.device and ":" in args.device else "cuda:0"
 
@@ -190,8 +198,8 @@ def measure_and_show(
     jobs: Sequence[tuple[Backend, Sweep]],
     show: Show | None = None,
 ) -> int:
-    """Measure and print the results, also of what was measured before an interrupt; returns the
-    exit code of `show`, which prints a table by default.
+    """Measure and print the results, also those before an interrupt; returns the exit code of
+    `show`, which prints a table by default.
     """
     print_results = show or show_results
     measured: list[MeasuredSweep] = []
@@ -204,20 +212,9 @@ def show_results(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) ->
     """Print the results; returns `exit_code`."""
     if args.json:
         from ...analysis.render.documents import print_document
-        from .documents import BenchDocument, BenchSweep
+        from .documents import BenchDocument
 
-        sweeps = [
-            BenchSweep(
-                recording=str(sweep_result.path),
-                backend=sweep_result.backend,
-                results=sweep_result.results,
-                **{
-                    name: getattr(sweep_result.sweep, name)
-                    for name in ("label", "axis", "layers", "phase")
-                },
-            )
-            for sweep_result in measured
-        ]
+        sweeps = [_describe(sweep_result) for sweep_result in measured]
         print_document(BenchDocument(method_of(args), sweeps))
     else:
         _show(measured, args.cache)
@@ -228,71 +225,84 @@ def exit_code(measured: Sequence[MeasuredSweep]) -> int:
     """1 where a result was incorrect or a problem failed, else 0."""
     from ...kernels.method import BenchOutcome
 
-    wrong = {BenchOutcome.INCORRECT, BenchOutcome.FAILED}
-    return int(
-        any(result.outcome in wrong for sweep_result in measured for result in sweep_result.results)
+    outcomes = {result.outcome for result in results_of(measured)}
+    return int(bool(outcomes & {BenchOutcome.INCORRECT, BenchOutcome.FAILED}))
+
+
+def _describe(measured: MeasuredSweep) -> BenchSweep:
+    from .documents import BenchSweep
+
+    sweep = measured.sweep
+    return BenchSweep(
+        recording=str(measured.path),
+        backend=measured.backend,
+        label=sweep.label,
+        axis=sweep.axis,
+        layers=sweep.layers,
+        phase=sweep.phase,
+        results=measured.results,
     )
 
 
-def common_folder(measured: Sequence[MeasuredSweep]) -> Path:
-    """The folder of the only recording, or that of all of them."""
-    return measured[0].path if len(measured) == 1 else measured[0].path.parent
+def results_of(measured: Sequence[MeasuredSweep]) -> list[Result]:
+    """The results of all sweeps."""
+    results: list[Result] = []
+    for sweep_result in measured:
+        results += sweep_result.results
+    return results
+
+
+def path_of(measured: Sequence[MeasuredSweep]) -> Path:
+    """The folder of all recordings."""
+    first = measured[0].path
+    return first if len(measured) == 1 else first.parent
+
+
+def mark_alike(layers: Sequence[str]) -> str:
+    """A note behind the first of layers of the same shape."""
+    return f" (and {len(layers) - 1} alike)" if len(layers) > 1 else ""
 
 
 def folder_of(sweep: Sweep) -> str:
     """Name of the folder of a sweep's recording."""
-    return "".join(
-        c if c.isalnum() or c in "-_." else "_" for c in sweep.label.replace("*", sweep.axis)
-    )
+    return re.sub(r"[^\w.-]", "_", sweep.label.replace("*", sweep.axis))
 
 
 def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
-
     console = terminal.console()
     rows = table("problem", "median", "±", "n", "GFLOP/s", "GB/s")
-    for _, _, sweep, results in measured:
-        for result in results:
-            alike = f" (and {len(sweep.layers) - 1} alike)" if len(sweep.layers) > 1 else ""
-            rows.add_row(
-                " ".join(filter(None, (sweep.layer, result.problem))) + alike, *columns(result)
-            )
+    for sweep_result in measured:
+        sweep = sweep_result.sweep
+        for result in sweep_result.results:
+            name = f"{sweep.layer} {result.problem}" if sweep.layer else result.problem
+            rows.add_row(name + mark_alike(sweep.layers), *columns(result))
     console.print(rows)
     print_notes(measured)
-    path = common_folder(measured)
     console.print(
         f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in "
-        f"{path}."
+        f"{path_of(measured)}."
     )
-    if curve := next(
-        (sweep_result for sweep_result in measured if len(sweep_result.sweep.problems) > 1), None
-    ):
+    curves = [each.path for each in measured if len(each.sweep.problems) > 1]
+    if curves:
         console.print("Next:")
-        terminal.print_commands(console, f"curvescope explain {curve.path}")
+        terminal.print_commands(console, f"curvescope explain {curves[0]}")
 
 
 def print_notes(measured: Sequence[MeasuredSweep]) -> None:
     """Print why results are missing, and the worst note of each kind."""
-    missing: dict[tuple[str, str], list[str]] = {}
-    for result in (
-        result
-        for sweep_result in measured
-        for result in sweep_result.results
-        if result.median_ns is None
-    ):
-        outcome = str(result.outcome).replace("_", " ").capitalize()
-        missing.setdefault((outcome, result.detail or "no reason given"), []).append(result.problem)
+    console = terminal.console()
+    missing = defaultdict[tuple[str, str], list[str]](list)
+    notes: dict[str, list[Note]] = defaultdict(list)
+    for result in results_of(measured):
+        if result.median_ns is None:
+            outcome = outcome_in_words(result).capitalize()
+            missing[outcome, result.detail or "no reason given"].append(result.problem)
+        for note in result.notes:
+            notes[note.kind].append(note)
     for (outcome, detail), problems in missing.items():
         which = problems[0] if len(problems) == 1 else f"{len(problems)} problems"
-        terminal.console().print(f"{outcome}: {detail.rstrip('.')} ({which}).", style="yellow")
-    notes: dict[str, list[Note]] = {}
-    for note in (
-        note
-        for sweep_result in measured
-        for result in sweep_result.results
-        for note in result.notes
-    ):
-        notes.setdefault(note.kind, []).append(note)
+        console.print(f"{outcome}: {detail.rstrip('.')} ({which}).", style="yellow")
     for same_kind in notes.values():
         worst = max(same_kind, key=lambda note: note.size).sentence
         several = f" (the worst of {len(same_kind)})" if len(same_kind) > 1 else ""
-        terminal.console().print(f"{worst}{several}.", style="yellow")
+        console.print(f"{worst}{several}.", style="yellow")

@@ -28,8 +28,8 @@ def gemm(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
     """Matrix products in isolation: C (m x n) = op(A) (m x k) · op(B) (k x n), column-major as in
     BLAS.
 
-    Axes: m, n, k, transpose (NN, NT, TN, TT). `--axis n=1,2,4..256` is a cost curve over n, which
-    `curvescope explain` reads: n is the batch size of a fully connected layer.
+    Axes: m, n, k, transpose (NN, NT, TN, TT). `--axis n=1,2,4..256` is a cost curve over n, the
+    batch size of a fully connected layer. `curvescope explain` reads it.
     `--from vgg_a --batch 1..64` measures the fully connected layers of a network. `--candidates`
     says whether the library could do better. `--around RUN` measures the products of a recorded
     step among their neighbouring sizes, and says which to pad.
@@ -79,9 +79,8 @@ def operators(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
     from ...kernels.row_operators import KINDS, RowOperator
     from ...kernels.sweeps import span
 
-    return span(
-        RowOperator(8192, 1024), _with_all(args.axis, "kind", KINDS), args.precision, "rows"
-    )
+    axes = _with_all(args.axis, "kind", KINDS)
+    return span(RowOperator(8192, 1024), axes, args.precision, "rows")
 
 
 def memory(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
@@ -113,7 +112,8 @@ def latency(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
     from ...kernels.sweeps import span
 
     sizes = [level.size_bytes for level in memory_levels(backend.describe(), processors=1)]
-    return span(Latency(4096), _with_all(args.axis, "size", sizes), args.precision, "size")
+    axes = _with_all(args.axis, "size", sizes)
+    return span(Latency(4096), axes, args.precision, "size")
 
 
 def launch(_args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
@@ -161,33 +161,33 @@ def add_axes(
     parser: argparse.ArgumentParser, precision: str = "fp32", choices: str = "fp32 or fp64"
 ) -> None:
     """Declare --axis, and --precision as `add_precision`."""
-    group(parser, WHAT).add_argument(
+    _add_axis(group(parser, WHAT), "size=4096..65536")
+    add_precision(parser, precision, choices)
+
+
+def _add_axis(options: argparse._ActionsContainer, example: str) -> None:
+    options.add_argument(
         "--axis",
         action="append",
         default=[],
         metavar="NAME=VALUES",
-        help="values of an axis, e.g. size=4096..65536; once for each axis",
+        help=f"values of an axis, e.g. {example}; once for each axis",
     )
-    add_precision(parser, precision, choices)
 
 
 def _with_all(axes: Sequence[str], name: str, values: Iterable[object]) -> list[str]:
     """The axes, and before them one of all values of `name` unless the user gave that axis."""
-    given = any(axis.startswith(f"{name}=") for axis in axes)
-    return [*axes] if given else [f"{name}={','.join(map(str, values))}", *axes]
+    if any(axis.startswith(f"{name}=") for axis in axes):
+        return [*axes]
+    every = ",".join(map(str, values))
+    return [f"{name}={every}", *axes]
 
 
 def add_problems(parser: argparse.ArgumentParser) -> None:
     """Declare the options that choose matrix products or convolutions."""
     what = group(parser, WHAT)
     which = what.add_mutually_exclusive_group()
-    which.add_argument(
-        "--axis",
-        action="append",
-        default=[],
-        metavar="NAME=VALUES",
-        help="values of an axis, e.g. n=1,2,4..256; once for each axis",
-    )
+    _add_axis(which, "n=1,2,4..256")
     which.add_argument(
         "--from",
         dest="network",

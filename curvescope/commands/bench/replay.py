@@ -1,16 +1,18 @@
 """Replay the operator calls of a recorded step alone, at recorded batch sizes and others.
 
-The recording has the operators of one profiled step per batch size (`sweep`, `diagnose`, or an
-imported PyTorch trace with shapes). Each call is built again from its arguments and measured like
-every benchmark. With cold caches, the default, the caches are flushed before each sample, and then
-the operands that depend on the batch size are read, since the operator before has just written
-them. `in step` is the time of one call in the profiled step; `kernels` says whether the call ran
-the same kinds of kernels alone.
+`sweep` and `diagnose` record the operators of one profiled step per batch size. An imported
+PyTorch trace has them if it was taken with shapes. Each call is built again from its arguments and
+measured like every benchmark.
+
+By default, the caches are flushed before each sample. Then the operands that depend on the batch
+size are read, since the operator before has just written them. `in step` is the time of one call in
+the profiled step. `kernels` compares the kinds of kernels in the step and alone.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,27 +77,24 @@ def run(args: argparse.Namespace) -> int:
         reasons = "; ".join(dict.fromkeys(left.reason for left in plan.left_out))
         raise CurvescopeError(f"None of the selected operators can be replayed: {reasons}.")
     backend = open_backend("torch", args.device or device_of(recording))
-    jobs = [(backend, sweep.sweep) for sweep in plan.sweeps]
     rows: list[dict[str, Any]] = []
 
     def on_end(position: int, sweep_result: measuring.MeasuredSweep) -> None:
         kernels = list_replayed_kernels(open_recording(sweep_result.path))
-        made = [
-            _row(plan.sweeps[position], result, kernels.get(result.value))
-            for result in sweep_result.results
-        ]
-        rows.extend(made)
-        if not args.json:
-            _print_rows(made)
+        for result in sweep_result.results:
+            row = _row(plan.sweeps[position], result, kernels.get(result.value))
+            rows.append(row)
+            if not args.json:
+                _print_row(row)
 
+    jobs = [(backend, sweep.sweep) for sweep in plan.sweeps]
     measured = measuring.collect(args, "replay", jobs, on_end)
     left_out = [_describe_left_out(left) for left in plan.left_out]
-    left_out += [
-        {**_call(planned), "batch": result.value, "reason": result.detail}
-        for planned, measurement in zip(plan.sweeps, measured, strict=True)
-        for result in measurement.results
-        if result.median_ns is None
-    ]
+    for planned, measurement in zip(plan.sweeps, measured, strict=True):
+        for result in measurement.results:
+            if result.median_ns is None:
+                where = {"batch": result.value, "reason": result.detail}
+                left_out.append(_call(planned) | where)
     if args.json:
         from ...analysis.render.documents import print_document
         from .documents import ReplayDocument, ReplayedCall, UnreplayedCall
@@ -126,16 +125,15 @@ def _plan(args: argparse.Namespace, recording: Recording) -> ReplayPlan:
         )
     groups = families(read_calls(recording, layer=args.layer, phase=args.phase, op=args.op))
     if not groups:
-        layers = sorted({call.layer or "" for call in read_calls(recording)})
+        layers = {call.layer or "" for call in read_calls(recording)}
+        listed = ", ".join(sorted(layers))
         raise CurvescopeError(
-            f"No recorded operator is of that layer, phase and name; layers: {', '.join(layers)}."
+            f"No recorded operator is of that layer, phase and name; layers: {listed}."
         )
     batches = None if args.batch is None else parse_batches(args.batch)
-    share = (
-        1.0
-        if args.all
-        else parse_share("--share", args.share, "a share of the time, e.g. 95% or 0.95")
-    )
+    share = 1.0
+    if not args.all:
+        share = parse_share("--share", args.share, "a share of the time, e.g. 95% or 0.95")
     return plan_replay(groups, batches, share, recording.meta.get("precision") or "fp32")
 
 
@@ -148,21 +146,21 @@ def _row(replayed: ReplaySweep, result: Result, kernels: Sequence[str] | None) -
     """One call at one batch size; times of one call, in nanoseconds."""
     from ...experiments.replay.problem import compare_kernels
 
-    in_step_ns = replayed.in_step_ns(result.value)
+    batch, alone_ns = result.value, result.median_ns
+    in_step_ns = replayed.in_step_ns(batch)
+    ratio = None if in_step_ns is None or not alone_ns else in_step_ns / alone_ns
     return {
         **_call(replayed),
-        "batch": result.value,
+        "batch": batch,
         "problem": result.problem,
-        "calls": replayed.calls(result.value),
+        "calls": replayed.calls(batch),
         "n": result.n,
-        "alone_ns": result.median_ns,
+        "alone_ns": alone_ns,
         "low_ns": result.low_ns,
         "high_ns": result.high_ns,
         "in_step_ns": in_step_ns,
-        "ratio": None
-        if in_step_ns is None or not result.median_ns
-        else in_step_ns / result.median_ns,
-        "kernels": compare_kernels(replayed.kernels(result.value), kernels),
+        "ratio": ratio,
+        "kernels": compare_kernels(replayed.kernels(batch), kernels),
         "notes": result.notes,
     }
 
@@ -179,26 +177,24 @@ def _describe_left_out(left: LeftOut) -> dict[str, Any]:
     }
 
 
-def _print_rows(rows: list[dict[str, Any]]) -> None:
-    """A line for each batch size of a call, as soon as they are measured: an interrupt keeps what
-    is there.
-    """
-    for row in rows:
-        if row["alone_ns"] is None:
-            continue
-        where = " ".join(
-            filter(None, (_where(row), row["phase"], row["op"].removeprefix("aten::")))
-        )
-        spread = (
-            None
-            if row["low_ns"] is None
-            else (row["high_ns"] - row["low_ns"]) / 2 / row["alone_ns"]
-        )
-        parts = [f"batch {row['batch']}: alone {duration(row['alone_ns'])} ± {percent(spread)}"]
-        if row["in_step_ns"] is not None:
-            parts += [f"in step {duration(row['in_step_ns'])}", f"ratio {row['ratio']:.2f}"]
-        parts += [f"kernels {row['kernels']}"]
-        terminal.console().print(f"{where}, {', '.join(parts)}", soft_wrap=True)
+def _print_row(row: dict[str, Any]) -> None:
+    """A line for a batch size of a call, as soon as it is measured: an interrupt keeps it."""
+    if row["alone_ns"] is None:
+        return
+    where = [_where(row), row["op"].removeprefix("aten::")]
+    if row["phase"]:
+        where.insert(1, row["phase"])
+    spread = None
+    if row["low_ns"] is not None:
+        spread = (row["high_ns"] - row["low_ns"]) / 2 / row["alone_ns"]
+    alone = duration(row["alone_ns"])
+    parts = [f"batch {row['batch']}: alone {alone} ± {percent(spread)}"]
+    if row["in_step_ns"] is not None:
+        in_step = duration(row["in_step_ns"])
+        parts += [f"in step {in_step}", f"ratio {row['ratio']:.2f}"]
+    parts.append(f"kernels {row['kernels']}")
+    line = ", ".join([" ".join(where), *parts])
+    terminal.console().print(line, soft_wrap=True)
 
 
 def _print_totals(
@@ -207,41 +203,35 @@ def _print_totals(
     left_out: list[dict[str, Any]],
     measured: list[Any],
 ) -> None:
-
     console = terminal.console()
-    for batch in sorted({row["batch"] for row in rows}):
-        both = [r for r in rows if r["batch"] == batch and r["ratio"] is not None]
-        alone_ns, in_step_ns = (
-            sum(r["calls"] * r[name] for r in both) for name in ("alone_ns", "in_step_ns")
-        )
-        if both:
-            line = (
-                f"Batch {batch}: alone {duration(alone_ns)}, in the step {duration(in_step_ns)} in "
-                "all"
-            )
-            console.print(f"{line}, ratio {in_step_ns / alone_ns:.2f}.")
-    reasons: dict[str, list[dict[str, Any]]] = {}
+    totals = defaultdict[int, list[float]](lambda: [0.0, 0.0])  # alone and in the step, ns
+    for row in rows:
+        if row["ratio"] is not None:
+            total = totals[row["batch"]]
+            total[0] += row["calls"] * row["alone_ns"]
+            total[1] += row["calls"] * row["in_step_ns"]
+    for batch, (alone_ns, in_step_ns) in sorted(totals.items()):
+        alone, in_step = duration(alone_ns), duration(in_step_ns)
+        line = f"Batch {batch}: alone {alone}, in the step {in_step} in all"
+        console.print(f"{line}, ratio {in_step_ns / alone_ns:.2f}.")
+    reasons = defaultdict[str, list[dict[str, Any]]](list)
     for left in left_out:
-        reasons.setdefault(f"{left['op']}: {left['reason']}", []).append(left)
-    for reason, ones in reasons.items():
-        batches = sorted({left["batch"] for left in ones if left["batch"] is not None})
-        at = f", batch {', '.join(map(str, batches))}" if batches else ""
-        console.print(
-            f"Not replayed: {reason} ({', '.join(dict.fromkeys(map(_where, ones)))}{at}).",
-            style="yellow",
-        )
+        reasons[f"{left['op']}: {left['reason']}"].append(left)
+    for reason, alike in reasons.items():
+        places = ", ".join(dict.fromkeys(map(_where, alike)))
+        batches = {left["batch"] for left in alike} - {None}
+        if batches:
+            listed = ", ".join(map(str, sorted(batches)))
+            places += f", batch {listed}"
+        console.print(f"Not replayed: {reason} ({places}).", style="yellow")
     if plan.minor:
-        console.print(
-            Text(
-                f"Left out: {counted(plan.minor, 'call')} with {plan.minor_share:.1%} of the time; "
-                "--all replays all."
-            )
-        )
+        calls = counted(plan.minor, "call")
+        line = f"Left out: {calls} with {plan.minor_share:.1%} of the time; --all replays all."
+        console.print(Text(line))
     measuring.print_notes(measured)
-    console.print(f"Recorded in {measuring.common_folder(measured)}.")
+    console.print(f"Recorded in {measuring.path_of(measured)}.")
 
 
 def _where(row: dict[str, Any]) -> str:
     layers = row["layers"]
-    more = f" (and {len(layers) - 1} alike)" if len(layers) > 1 else ""
-    return (layers[0] if layers else "outside layers") + more
+    return (layers[0] if layers else "outside layers") + measuring.mark_alike(layers)

@@ -17,15 +17,20 @@ def percent(value: float | None) -> str:
     return f"{value:.1%}" if value < 1 else ">100%"
 
 
+def outcome_in_words(result: Result) -> str:
+    """The outcome of a result as text."""
+    return str(result.outcome).replace("_", " ")
+
+
 def columns(result: Result) -> tuple[str, ...]:
     """Median, its interval, number of samples and rates of a result, as text."""
     if result.median_ns is None:
-        return (str(result.outcome).replace("_", " "), "", "", "", "")
+        return (outcome_in_words(result), "", "", "", "")
     count, unit = result.parts or (1, "")
-    return (
-        duration(result.median_ns / count) + (f" a {unit}" if unit else ""),
-        percent(result.uncertainty),
-        f"{result.n}" + ("*" if result.outcome != "ok" else ""),
-        f"{result.gflop_per_s:.1f}" if result.gflop_per_s else "-",
-        f"{result.gb_per_s:.2f}" if result.gb_per_s and not result.parts else "-",
-    )
+    median = duration(result.median_ns / count)
+    if unit:
+        median += f" a {unit}"
+    mark = "" if result.outcome == "ok" else "*"
+    flop_rate = f"{result.gflop_per_s:.1f}" if result.gflop_per_s else "-"
+    byte_rate = f"{result.gb_per_s:.2f}" if result.gb_per_s and not result.parts else "-"
+    return (median, percent(result.uncertainty), f"{result.n}{mark}", flop_rate, byte_rate)

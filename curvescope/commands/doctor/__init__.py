@@ -1,7 +1,7 @@
-"""List what is available on this machine, what is missing, and how to get it.
+"""List the tools on this machine, and how to get missing ones.
 
 `--list networks` lists the networks that are known by name, and `--list devices` the GPUs of the
-table of devices; `--card gtx1080` prints one of these GPUs, each number with its source.
+table of devices. `--card gtx1080` prints one of these GPUs, each number with its source.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    """Look at this machine, and print what is here, what is missing and what to do."""
+    """Look at this machine, and print present and missing items, and the next commands."""
     findings = [look() for look in _CHECKS]
     findings += check_gpus()
     if args.json:
@@ -84,7 +84,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _next_steps(findings: Sequence[Check]) -> list[str]:
-    """The commands that get what is missing and matters, then a first answer."""
+    """The commands that get missing items that matter, then a first answer."""
     missing = [finding for finding in findings if not finding.found]
     steps = [f"{finding.command}  # {finding.name}" for finding in missing if finding.command]
     names = {finding.name for finding in missing}
@@ -101,12 +101,9 @@ def _cpu() -> Check:
     host = describe_host()
     governor = host["governor"] or "not reported by the kernel"
     load = "unknown" if host["load_average_1min"] is None else host["load_average_1min"]
-    return Check(
-        "CPU",
-        True,
-        f"{host['cpu']}, {counted(host['usable_cores'], 'core')} usable, governor {governor}, load "
-        f"{load}",
-    )
+    cores = counted(host["usable_cores"], "core")
+    detail = f"{host['cpu']}, {cores} usable, governor {governor}, load {load}"
+    return Check("CPU", True, detail)
 
 
 def _torch() -> Check:
@@ -114,16 +111,10 @@ def _torch() -> Check:
         torch = import_torch()
     except BackendMissingError as error:
         return Check(_TORCH, False, "needed by diagnose", str(error), _INSTALL_TORCH)
-    libraries = [
-        name
-        for name, module in (("oneDNN", torch.backends.mkldnn), ("MKL", torch.backends.mkl))
-        if module.is_available()
-    ]
-    return Check(
-        _TORCH,
-        True,
-        f"{torch.__version__}, CPU kernels from {' and '.join(libraries) or 'torch itself'}",
-    )
+    modules = {"oneDNN": torch.backends.mkldnn, "MKL": torch.backends.mkl}
+    libraries = [name for name, module in modules.items() if module.is_available()]
+    kernels = " and ".join(libraries) or "torch itself"
+    return Check(_TORCH, True, f"{torch.__version__}, CPU kernels from {kernels}")
 
 
 def _cuda() -> Check:
@@ -150,40 +141,27 @@ def _native() -> Check:
 def _nvrtc() -> Check:
     from ...kernels.compile import compilers
 
-    findings = [
-        f"{each.version_text} (sm_{each.architectures[0]} to sm_{each.architectures[-1]})"
-        for each in compilers()
-    ]
-    return Check(
-        "NVRTC",
-        bool(findings),
-        ", ".join(findings) or "needed by bench compile",
-        "pip install nvidia-cuda-nvrtc-cu11 (Kepler to Hopper, Linux x86-64)",
-    )
+    versions = []
+    for compiler in compilers():
+        first, *_, last = compiler.architectures
+        versions.append(f"{compiler.version_text} (sm_{first} to sm_{last})")
+    detail = ", ".join(versions) or "needed by bench compile"
+    remedy = "pip install nvidia-cuda-nvrtc-cu11 (Kepler to Hopper, Linux x86-64)"
+    return Check("NVRTC", bool(versions), detail, remedy)
 
 
 def _nvdisasm() -> Check:
     from ...kernels.disassembly import GET_NVDISASM, find_disassemblers
 
-    tools = find_disassemblers()
-    detail = "; ".join(f"{_version(path)}, {_in_packages(path)}" for path in tools)
-    return Check(
-        "nvdisasm",
-        bool(tools),
-        detail or "counts the instructions of compiled kernels",
-        GET_NVDISASM,
-    )
+    tools = [f"{_version(path)}, {_in_packages(path)}" for path in find_disassemblers()]
+    detail = "; ".join(tools) or "counts the instructions of compiled kernels"
+    return Check("nvdisasm", bool(tools), detail, GET_NVDISASM)
 
 
 def _in_packages(path: str) -> str:
-    """A path below the folder of Python packages that it is in, which says enough and fits a line;
-    else the path.
-    """
-    inside = [
-        path[len(folder) + 1 :]
-        for folder in sys.path
-        if folder and path.startswith(folder + os.sep)
-    ]
+    """A path below its folder of Python packages, which fits a line; else the path."""
+    folders = [folder + os.sep for folder in sys.path if folder]
+    inside = [path.removeprefix(folder) for folder in folders]
     return min(inside, key=len, default=path)
 
 
@@ -207,9 +185,8 @@ def _version(program: str) -> str:
 
 def _package(name: str, extra: str, use: str) -> Check:
     installed = find_spec(name) is not None
-    return Check(
-        name, installed, "installed" if installed else use, f"pip install 'curvescope[{extra}]'"
-    )
+    detail = "installed" if installed else use
+    return Check(name, installed, detail, f"pip install 'curvescope[{extra}]'")
 
 
 def _ceilings() -> Check:
@@ -224,11 +201,10 @@ def _ceilings() -> Check:
     if device is None:
         measure = "curvescope bench ceilings"
         return Check("ceilings", False, "not measured on this device", remedy, measure)
-    limits = [
-        f"{name} {quantity(limit.per_s, 'FLOP/s')}"
-        for name, limit in device.compute.items()
-        if name == "fp32"
-    ]
+    limits = []
+    if "fp32" in device.compute:
+        fp32 = quantity(device.compute["fp32"].per_s, "FLOP/s")
+        limits.append(f"fp32 {fp32}")
     limits += [f"{name} {quantity(limit.per_s, 'B/s')}" for name, limit in device.bandwidth.items()]
     return Check("ceilings", True, f"{', '.join(limits)}, measured {device.measured_utc[:10]}")
 
@@ -237,13 +213,9 @@ def _energy() -> Check:
     from ...profiling.hardware.energy import describe_energy
 
     energy = describe_energy("cpu")
+    detail = energy.get("missing") or f"{energy['name']}, {energy['scope']}"
     remedy = "optional: `curvescope diagnose --of energy` needs it on a CPU"
-    return Check(
-        "energy of the CPU",
-        "name" in energy,
-        energy.get("missing") or f"{energy['name']}, {energy['scope']}",
-        remedy,
-    )
+    return Check("energy of the CPU", "name" in energy, detail, remedy)
 
 
 def _store() -> Check:

@@ -31,43 +31,43 @@ class DevicesDocument:
 def list_devices(card: str | None, *, as_json: bool) -> None:
     """Print all GPUs, or the numbers of one."""
     chosen = devices() if card is None else (get_device(card),)
-
-    def peaks(device: Device) -> list[float | None]:
-        return [device.peak_flops_per_s(clock) for clock in CLOCKS]
-
     if as_json:
         from ...analysis.render.documents import print_document
 
-        rated = [
-            {
-                **vars(facts),
-                **{f"peak_flops_per_s_{c}": p for c, p in zip(CLOCKS, peaks(facts), strict=True)},
-            }
-            for facts in chosen
-        ]
-        print_document(DevicesDocument([ListedDevice(**facts) for facts in rated]))
-        return
+        print_document(DevicesDocument([_describe(device) for device in chosen]))
+    elif card is not None:
+        _print_facts(chosen[0])
+    else:
+        _print_table(chosen)
+
+
+def _describe(device: Device) -> ListedDevice:
+    peaks = {f"peak_flops_per_s_{clock}": device.peak_flops_per_s(clock) for clock in CLOCKS}
+    return ListedDevice(**vars(device), **peaks)
+
+
+def _print_facts(device: Device) -> None:
     console = terminal.console()
-    if card is not None:
-        (device,) = chosen
-        console.print(
-            f"{device.name} ({device.chip}, {device.architecture}, compute capability "
-            f"{device.compute_capability}); long kernels run at the {device.running_clock} clock",
-            style="bold",
-        )
-        facts = table("fact", "value", "source", whole=("fact",))
-        sources: dict[str, int] = {}
-        for name, fact in device.facts.items():
-            source = fact.source if fact.verified else f"{fact.source} (not verified)"
-            facts.add_row(
-                name, f"{fact.value:,.0f}", f"[{sources.setdefault(source, len(sources) + 1)}]"
-            )
-        console.print(facts)
-        console.print()
-        for source, position in sources.items():
-            console.print(Indented(Text(source), label=f"[{position}] "))
-        return
-    listed = table(
+    console.print(
+        f"{device.name} ({device.chip}, {device.architecture}, compute capability "
+        f"{device.compute_capability}); long kernels run at the {device.running_clock} clock",
+        style="bold",
+    )
+    facts = table("fact", "value", "source", whole=("fact",))
+    sources: dict[str, int] = {}
+    for name, fact in device.facts.items():
+        source = fact.source if fact.verified else f"{fact.source} (not verified)"
+        position = sources.setdefault(source, len(sources) + 1)
+        facts.add_row(name, f"{fact.value:,.0f}", f"[{position}]")
+    console.print(facts)
+    console.print()
+    for source, position in sources.items():
+        console.print(Indented(Text(source), label=f"[{position}] "))
+
+
+def _print_table(listed: Sequence[Device]) -> None:
+    console = terminal.console()
+    rows = table(
         "name",
         "GPU",
         "SMs",
@@ -81,22 +81,26 @@ def list_devices(card: str | None, *, as_json: bool) -> None:
         whole=("name", "clock"),
         optional=("clock", "L2 MB"),
     )
-    for device in chosen:
-        base, boost = ("-" if peak is None else number(peak / 1e12, 3) for peak in peaks(device))
-        listed.add_row(
+    for device in listed:
+        base, boost = (_in_unit(device.peak_flops_per_s(clock), 1e12) for clock in CLOCKS)
+        rows.add_row(
             device.key,
             device.name,
             str(device.sm_count),
             base,
             boost,
             device.running_clock,
-            number(device.memory_bytes_per_s / 1e9, 3),
-            number(device.l2_bytes / 1e6, 3),
-            number(device.memory_bytes / 1e9, 3),
+            _in_unit(device.memory_bytes_per_s, 1e9),
+            _in_unit(device.l2_bytes, 1e6),
+            _in_unit(device.memory_bytes, 1e9),
         )
-    console.print(listed)
+    console.print(rows)
     note = (
         "base, boost: fp32 peak at that clock in TFLOP/s; clock: the one of long kernels; GB is "
         "10⁹ bytes."
     )
     console.print(note, style="dim")
+
+
+def _in_unit(value: float | None, unit: float) -> str:
+    return "-" if value is None else number(value / unit, 3)

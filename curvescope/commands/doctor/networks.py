@@ -1,8 +1,8 @@
 """The networks with their parameters, FLOPs and activations.
 
-FLOPs are those of convolutions and matrix products, one FMA counted as two; activations are the
-values that the forward pass keeps for the backward pass, in fp32. All numbers are per sample and
-computed from the structure.
+FLOPs count convolutions and matrix products, one FMA as two. Activations are the values that the
+forward pass keeps for the backward pass, in fp32. All numbers are per sample and computed from the
+structure.
 """
 
 from __future__ import annotations

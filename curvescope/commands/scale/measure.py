@@ -132,7 +132,7 @@ def _run_here(args: argparse.Namespace) -> int:
             "`curvescope scale measure --help` shows torchrun and srun."
         )
     here = _device_count(args)
-    plan = _resumed(args) or _plan(args, here, here)
+    plan = _read_plan(args) or _plan(args, here, here)
     if plan.configuration.device == "cuda" and max(plan.devices) > here:
         raise CurvescopeError(
             f"{max(plan.devices)} devices are requested, but this machine has "
@@ -180,7 +180,7 @@ def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
         per_node = ranks.nodes.count(0)
         if rank.rank == 0:
             try:
-                plan = _resumed(args) or _plan(args, rank.world_size, per_node)
+                plan = _read_plan(args) or _plan(args, rank.world_size, per_node)
                 ranks.check_size(plan.devices)
                 answer = (args.resume or _begin(args, plan), plan)
             except CurvescopeError as error:
@@ -200,7 +200,7 @@ def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
     return 0
 
 
-def _resumed(args: argparse.Namespace) -> ScalingPlan | None:
+def _read_plan(args: argparse.Namespace) -> ScalingPlan | None:
     """The plan of the run that is resumed, if one is."""
     from ...profiling.measure.scaling_plan import PLAN_FILE
 
@@ -232,11 +232,7 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
     shape, length = options.sample_of(args, args.network)
     configuration = Configuration(args.network, shape, length, device, args.mode, args.precision)
     configuration.find_network()
-    counts = {1, *(_counts("--devices", args.devices) if args.devices else ())}
-    counts |= {per_node * n for n in (_counts("--nodes", args.nodes) if args.nodes else ())}
-    if not args.devices and not args.nodes:
-        counts |= {*doubled(1, device_count), device_count}
-    devices = tuple(sorted(counts))
+    devices = _device_counts(args, device_count, per_node)
     total = args.total_batch
     batch = args.at if args.at is not None or total is not None else _BATCH
     for option, value in (
@@ -247,21 +243,35 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
         if value is not None and value < 1:
             raise CurvescopeError(f"{option} {value}: must be at least 1.")
     if total is not None and (unequal := [n for n in devices if total % n]):
+        listed = ", ".join(map(str, unequal))
         raise CurvescopeError(
-            f"--total-batch {total} cannot be divided equally among {', '.join(map(str, unequal))} "
-            "devices."
+            f"--total-batch {total} cannot be divided equally among {listed} devices."
         )
-    threads = (args.threads or max(1, usable_cores() // max(devices))) if device == "cpu" else None
+    threads = None
+    if device == "cpu":
+        threads = args.threads or max(1, usable_cores() // max(devices))
     protocol = options.protocol_of(args)
     return ScalingPlan(
         configuration, devices, batch, total, protocol, threads, args.input, args.timeout
     )
 
 
+def _device_counts(args: argparse.Namespace, device_count: int, per_node: int) -> tuple[int, ...]:
+    """The numbers of devices to measure, always with one."""
+    counts = {1}
+    if args.devices:
+        counts.update(_counts("--devices", args.devices))
+    if args.nodes:
+        counts.update(per_node * nodes for nodes in _counts("--nodes", args.nodes))
+    if not args.devices and not args.nodes:
+        counts.update(doubled(1, device_count), (device_count,))
+    return tuple(sorted(counts))
+
+
 def _counts(option: str, text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", text):
         raise CurvescopeError(f"{option} {text}: write numbers from 1, e.g. 1,2,4.")
-    return tuple(int(part) for part in text.split(","))
+    return tuple(map(int, text.split(",")))
 
 
 def _device(args: argparse.Namespace) -> str:

@@ -76,8 +76,8 @@ def run(args: argparse.Namespace) -> int:
             reduction = reducer.reduce(
                 jobs, lambda done: report(f"ranks {reducer.description}", done, len(jobs))
             )
-            analysed = _analysed(combine([reduction, bad]), analyse)
-            differences = _explained(reducer, jobs, reduction, analysed, groups)
+            ranks = _analyse(combine([reduction, bad]), analyse)
+            differences = _explain(reducer, jobs, reduction, ranks, groups)
         except KeyboardInterrupt:
             interrupted = True
             if not differences and not reduction["ranks"].num_rows:
@@ -85,30 +85,29 @@ def run(args: argparse.Namespace) -> int:
     if interrupted:
         if not reduction["ranks"].num_rows:
             raise KeyboardInterrupt
-        analysed = analyse(combine([reduction, bad]))
-    _show(args, analysed, differences, len(jobs), interrupted=interrupted)
+        ranks = analyse(combine([reduction, bad]))
+    _show(args, ranks, differences, len(jobs), interrupted=interrupted)
     return EXIT_INTERRUPTED if interrupted else 0
 
 
-def _analysed(reduction: Reduction, analyse: Any) -> Ranks:
+def _analyse(reduction: Reduction, analyse: Any) -> Ranks:
     if not reduction["ranks"].num_rows:
         path, reason = reduction.unreadable[0]
         count = len(reduction.unreadable)
         raise CurvescopeError(
             f"None of {counted(count, 'recording')} could be read. The first, {path}: {reason}"
         )
-    analysed: Ranks = analyse(reduction)
-    return analysed
+    ranks: Ranks = analyse(reduction)
+    return ranks
 
 
 def _groups(
     jobs: Sequence[Job], explain: str | None, against: str | None
 ) -> list[tuple[str, list[Job]]]:
     asked = [("--explain", explain), ("--against", against)]
-    groups = [(text, _chosen(jobs, option, text)) for option, text in asked if text is not None]
-    if len(groups) == 2 and {job.rank_id.rank for job in groups[0][1]} & {
-        job.rank_id.rank for job in groups[1][1]
-    }:
+    groups = [(text, _choose(jobs, option, text)) for option, text in asked if text is not None]
+    members = [{job.rank_id.rank for job in group} for _, group in groups]
+    if len(groups) == 2 and members[0] & members[1]:
         raise CurvescopeError(
             f"--explain {explain} --against {against}: the two lists share a rank."
         )
@@ -119,63 +118,60 @@ def _groups(
     return groups
 
 
-def _chosen(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
+def _choose(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
     try:
+        wanted: set[int] = set()
         if text.startswith("node:"):
-            wanted = {
-                job.rank_id.rank
-                for job in jobs
-                if job.rank_id.node == int(text.removeprefix("node:"))
-            }
+            node = int(text.removeprefix("node:"))
+            wanted.update(job.rank_id.rank for job in jobs if job.rank_id.node == node)
         else:
-            wanted = set()
             for piece in text.split(","):
                 first, _, last = piece.partition("-")
-                wanted |= set(range(int(first), int(last or first) + 1))
+                wanted.update(range(int(first), int(last or first) + 1))
     except ValueError:
         raise CurvescopeError(
             f"{option} {text}: write ranks, e.g. 3 or 0-7,12, or a node, e.g. node:2."
         ) from None
     chosen = [job for job in jobs if job.rank_id.rank in wanted]
     if not chosen:
+        first_rank, last_rank = jobs[0].rank_id.rank, jobs[-1].rank_id.rank
         raise CurvescopeError(
-            f"{option} {text}: no such rank; there are {jobs[0].rank_id.rank} to "
-            f"{jobs[-1].rank_id.rank}."
+            f"{option} {text}: no such rank; there are {first_rank} to {last_rank}."
         )
     return chosen
 
 
-def _explained(
+def _explain(
     reducer: Reducer,
     jobs: Sequence[Job],
     reduction: Reduction,
-    analysed: Ranks,
+    ranks: Ranks,
     groups: list[tuple[str, list[Job]]],
 ) -> list[RankDifference]:
-    """The requested differences, else those of the largest stragglers; each group's recordings are
-    read again.
+    """The requested differences, else the largest stragglers; each group's recordings are read
+    again.
     """
     from ...analysis.ranks.difference import explain_difference, group_of
 
     rest = "the others"
     if groups:
-        own = [(_named(text), reducer.reduce(members)) for text, members in groups]
+        own = [(_name_ranks(text), reducer.reduce(members)) for text, members in groups]
         group = group_of(*own[0])
         other = group_of(*own[1]) if len(own) > 1 else group_of(rest, reduction, less=own[0][1])
         return [explain_difference(group, other, reduction)]
-    if analysed.ranks < 2:
+    if ranks.ranks < 2:
         return []
     differences = []
-    for straggler in analysed.stragglers[:_EXPLAINED]:
+    for straggler in ranks.stragglers[:_EXPLAINED]:
         own_tables = reducer.reduce([job for job in jobs if job.rank_id.rank == straggler.rank])
         steps = None if len(straggler.slow_steps) < 2 else straggler.slow_steps
         others = group_of(rest, reduction, less=own_tables)
-        group = group_of(_named(str(straggler.rank)), own_tables)
+        group = group_of(_name_ranks(str(straggler.rank)), own_tables)
         differences.append(explain_difference(group, others, reduction, steps))
     return differences
 
 
-def _named(text: str) -> str:
+def _name_ranks(text: str) -> str:
     if text.startswith("node:"):
         return f"node {text.removeprefix('node:')}"
     return f"rank {text}" if text.isdigit() else f"ranks {text}"
@@ -183,7 +179,7 @@ def _named(text: str) -> str:
 
 def _show(
     args: argparse.Namespace,
-    analysed: Ranks,
+    ranks: Ranks,
     differences: list[RankDifference],
     asked: int,
     *,
@@ -195,7 +191,7 @@ def _show(
 
         print_document(
             RanksDocument(
-                **vars(analysed), interrupted=interrupted, asked=asked, differences=differences
+                **vars(ranks), interrupted=interrupted, asked=asked, differences=differences
             )
         )
         return
@@ -204,10 +200,8 @@ def _show(
 
     console = terminal.console()
     if interrupted:
-        console.print(
-            f"Interrupted: results cover {analysed.ranks} of {asked} ranks.", style="yellow"
-        )
-    console.print(render_ranks(analysed, everything=args.all))
+        console.print(f"Interrupted: results cover {ranks.ranks} of {asked} ranks.", style="yellow")
+    console.print(render_ranks(ranks, everything=args.all))
     for difference in differences:
         console.print()
         console.print(render_difference(difference, everything=args.all))

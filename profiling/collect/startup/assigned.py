@@ -85,7 +85,8 @@ def compile_with_values(source: Any, path: Any, values: Any) -> Any:
 
 
 def _run() -> None:
-    values, path = json.loads(sys.argv[1]), sys.argv[2]
+    values = json.loads(sys.argv[1])
+    path = sys.argv[2]
     sys.argv = sys.argv[2:]
     sys.path[0] = os.path.dirname(os.path.abspath(path))
     with open(path, "rb") as file:

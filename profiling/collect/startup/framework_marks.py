@@ -18,7 +18,8 @@ from typing import Any
 _ATTRIBUTES = ("__name__", "__qualname__", "__doc__", "__module__")
 _CALLS = 3  # of one function, before it may mark steps
 # What of JAX makes a function that computes a gradient, and what computes one at once.
-_GRADIENTS, _DIFFERENTIATE = ("grad", "value_and_grad"), ("vjp", "linearize")
+_GRADIENTS = ("grad", "value_and_grad")
+_DIFFERENTIATE = ("vjp", "linearize")
 _OF_PACKAGES = "site-packages"  # in the path of code that is not the program's
 _HLO_GRADIENT = "transpose(jvp("  # how the text of a compiled function names a backward pass
 
@@ -30,7 +31,8 @@ def follow_torch(steps: Any, program: Any, torch: Any) -> None:
     from torch.optim import optimizer as optimizers
 
     kind: Any = optimizers.Optimizer
-    steps.torch, trains = torch, []
+    steps.torch = torch
+    trains = []
 
     def note_optimizer(optimizer: Any, *_: Any) -> None:
         steps.note_end(program.OPTIMIZER, steps.first(optimizer))
@@ -91,8 +93,10 @@ class Calls:
 
     def __init__(self, steps: Any, name_of: Any, source: Any, leaves: Any = list) -> None:
         """Prepare; `leaves` gives the arrays and numbers in arguments."""
-        self._steps, self._name_of = steps, name_of
-        self._source, self._leaves = source, leaves
+        self._steps = steps
+        self._name_of = name_of
+        self._source = source
+        self._leaves = leaves
         self._numbers: dict[Any, int] = {}
         self._shapes: dict[Any, str] = {}  # of the arguments of each, of one call
         # Functions of the program whose code computes a gradient, called or not.
@@ -214,9 +218,9 @@ def follow_jax(steps: Any, program: Any, jax: Any) -> None:
             return getattr(self.__dict__["__wrapped__"], name)
 
         def __get__(self, instance: Any, owner: Any = None) -> Any:
-            return (
-                self if instance is None else lambda *args, **named: self(instance, *args, **named)
-            )
+            if instance is None:
+                return self
+            return lambda *args, **named: self(instance, *args, **named)
 
         def __call__(self, *arguments: Any, **named: Any) -> Any:
             running.functions.append(self)

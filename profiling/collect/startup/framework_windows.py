@@ -24,8 +24,11 @@ class Recorder:
         """Take functions that start the profiler, in a folder, stop it, and make the range of a
         step by its number.
         """
-        self._start, self._stop, self._range_of_step = start, stop, range_of_step
-        self._folder, self._number = folder, 0
+        self._start = start
+        self._stop = stop
+        self._range_of_step = range_of_step
+        self._folder = folder
+        self._number = 0
         self._open: Any = None
 
     def open_window(self) -> None:

@@ -130,7 +130,8 @@ def _loader_workers(_: Any, __: Any, note: Any) -> None:
 
     def with_workers(loader: Any) -> Any:
         if not loader.num_workers and not isinstance(loader.dataset, IterableDataset):
-            loader.num_workers, loader.prefetch_factor = len(os.sched_getaffinity(0)), 2
+            loader.num_workers = len(os.sched_getaffinity(0))
+            loader.prefetch_factor = 2
             note()
         return iterate(loader)
 

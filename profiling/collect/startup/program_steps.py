@@ -28,16 +28,15 @@ from typing import Any
 
 VERSION = 1
 VARIABLE = "CURVESCOPE_PROGRAM"  # JSON: what is wanted, see `Wanted`
-RANGE, OPTIMIZER, PROFILER, KERAS, STEP_NAME, JITTED, CALL = (
-    "ranges of the given name",
-    "steps of a torch optimizer",
-    "steps of torch's profiler",
-    "batches of Keras",
-    "ranges that are named like a step",
-    "calls of a function of JAX or TensorFlow",
-    "calls of a model",
-)
-KERAS_OPTIMIZER, PREDICTED = "steps of an optimizer of Keras", "batches of Keras without training"
+RANGE = "ranges of the given name"
+OPTIMIZER = "steps of a torch optimizer"
+PROFILER = "steps of torch's profiler"
+KERAS = "batches of Keras"
+STEP_NAME = "ranges that are named like a step"
+JITTED = "calls of a function of JAX or TensorFlow"
+CALL = "calls of a model"
+KERAS_OPTIMIZER = "steps of an optimizer of Keras"
+PREDICTED = "batches of Keras without training"
 EVALUATED = "calls of mlx.core.eval"
 # Those that the profiler of JAX or TensorFlow can record.
 _OF_FRAMEWORKS = (CALL, JITTED, PREDICTED, KERAS_OPTIMIZER, STEP_NAME, KERAS)
@@ -72,7 +71,8 @@ class Marks:
         """Prepare; `named` is the name of the ranges that are the steps, `function` that of the
         function whose calls are; without either any mark counts.
         """
-        self._range, self.function = named, function
+        self._range = named
+        self.function = function
         self._lock = threading.RLock()
         self._source: str | None = None
         self._mark: Any = None  # what marks the steps, e.g. the optimizer
@@ -96,14 +96,20 @@ class Marks:
         """Note that a step ended; `mark` is what marks it, `started` what `snapshot` gave at its
         start.
         """
-        wanted = RANGE if self._range else JITTED if self.function else source
+        if self._range:
+            wanted = RANGE
+        elif self.function:
+            wanted = JITTED
+        else:
+            wanted = source
         if self.is_written or source != wanted:
             return
         with self._lock:
             if self._source is not source:
                 if self._source is not None and _RANKS.index(source) < _RANKS.index(self._source):
                     return
-                self._source, self._mark = source, mark
+                self._source = source
+                self._mark = mark
                 self._restart()
             if mark is not self._mark:
                 return
@@ -137,7 +143,9 @@ class Marks:
         """Follow the ranges of a class of contexts; with `names_steps` each is a step, whatever its
         name.
         """
-        kind, steps, opened = getattr(module, attribute), self, {}
+        kind = getattr(module, attribute)
+        steps = self
+        opened = {}
 
         def make(self_: Any, *arguments: Any, **named: Any) -> None:
             kind.__init__(self_, *arguments, **named)
@@ -167,7 +175,9 @@ class Marks:
 
     def follow_push_pop(self, module: Any, push_name: str, pop_name: str) -> None:
         """Follow the ranges that two functions begin and end."""
-        push, pop, opened = getattr(module, push_name), getattr(module, pop_name), threading.local()
+        push = getattr(module, push_name)
+        pop = getattr(module, pop_name)
+        opened = threading.local()
 
         def push_noted(message: Any = "", *arguments: Any, **named: Any) -> Any:
             source = self._range_source(message)
@@ -194,7 +204,8 @@ class Steps(Marks):
     def __init__(self, wanted: Any, load: Any) -> None:
         """Prepare; `load` loads a file or a package of Curvescope's by its name and path."""
         super().__init__(wanted["range"], wanted.get("function"))
-        self.wanted, self.load = wanted, load
+        self.wanted = wanted
+        self.load = load
         self._usage = load("_curvescope_host_usage", "hardware/host_usage.py")
         self._frameworks = load("_curvescope_frameworks", "frameworks/__init__.py")
         self._written = self._profiling = False
@@ -229,7 +240,9 @@ class Steps(Marks):
 
     def _note_fork(self) -> None:
         self._lock = threading.RLock()
-        self._source, self._recorder, self._profiling = None, None, False
+        self._source = None
+        self._recorder = None
+        self._profiling = False
         self._restart()
 
     def _restart(self) -> None:
@@ -380,7 +393,8 @@ class Steps(Marks):
             self.write()
             return
         self._sign()
-        self._profiling, self._is_profiled = True, False
+        self._profiling = True
+        self._is_profiled = False
         self._profiled = -self._recorder.discarded
         self._profile_began_ns = time.monotonic_ns()
         self._timed_ns = sum(row["duration_ns"] for row in self._rows)
@@ -437,7 +451,8 @@ class Steps(Marks):
         if not self._are_timed_on_gpu():
             return
         self._cuda().synchronize()
-        first, began_ns = self._events[0][0], self._rows[0]["start_ns"]
+        first = self._events[0][0]
+        began_ns = self._rows[0]["start_ns"]
         for row, (before, after) in zip(self._rows, self._events):  # noqa: B905 - as long as the rows
             row["start_ns"] = began_ns + round(first.elapsed_time(before) * 1e6)
             row["duration_ns"] = round(before.elapsed_time(after) * 1e6)
@@ -448,7 +463,8 @@ class Steps(Marks):
             if self._written:
                 return
             self._written = True
-            torch, cuda = sys.modules.get("torch"), self._cuda()
+            torch = sys.modules.get("torch")
+            cuda = self._cuda()
             by_name = {
                 "version": VERSION,
                 "rank": os.environ.get("RANK"),

@@ -94,10 +94,8 @@ def _torch_loaded(module: Any) -> None:
             )
             turns.take_turns(module.autograd.profiler)
     with suppress(Exception):  # torch_windows reports its own errors
-        windows, kind = (
-            _load("_curvescope_torch_windows", os.path.join(_HERE, "torch_windows.py")),
-            None,
-        )
+        windows = _load("_curvescope_torch_windows", os.path.join(_HERE, "torch_windows.py"))
+        kind = None
         if windows.runs_on_gpu(module):
             kind = _load(
                 "_curvescope_torch_ranges", os.path.join(_HERE, "torch_ranges.py")

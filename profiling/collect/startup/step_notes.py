@@ -25,13 +25,16 @@ class Notes(Marks):  # type: ignore[misc]
     def __init__(self, folder: Any) -> None:
         """Prepare a file in a folder, which begins with the first mark."""
         super().__init__()
-        self._folder, self._file = folder, -1
+        self._folder = folder
+        self._file = -1
         self._path = ""
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._note_fork)
 
     def _note_fork(self) -> None:
-        self._lock, self._source, self._file = threading.RLock(), None, -1
+        self._lock = threading.RLock()
+        self._source = None
+        self._file = -1
 
     def _restart(self) -> None:
         if self._file >= 0:

@@ -24,7 +24,8 @@ class KernelRecorder(Recorder):  # type: ignore[misc]
 
     # A device's times differ little from step to step, and to write a step of 5,000 events takes a
     # program a tenth of a second or two.
-    discarded, most = 1, 4
+    discarded = 1
+    most = 4
 
     def open_window(self) -> None:
         """Begin a window here; its first step ends with the second call of `end_step`."""
@@ -49,7 +50,9 @@ class KernelRecorder(Recorder):  # type: ignore[misc]
         return profile
 
     def _contents_of(self, profile: Any) -> dict[str, Any]:
-        host, calls, device = [], [], []
+        host = []
+        calls = []
+        device = []
         for event in profile.kineto_results.events():
             if event.device_type().name != "CPU":
                 if not event.is_user_annotation():

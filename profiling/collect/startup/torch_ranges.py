@@ -26,7 +26,8 @@ _ANNOTATED = "_curvescope_annotated"  # attribute of a module that curvescope.an
 
 class _Range:
     def __init__(self, nvtx: Any, name: Any) -> None:
-        self._nvtx, self._name = nvtx, name
+        self._nvtx = nvtx
+        self._name = name
 
     def __enter__(self) -> None:
         self._nvtx.rangePushA(self._name)
@@ -51,10 +52,8 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
         self._handles.append(
             register_optimizer_step_pre_hook(self._hook(self._steps, "an optimizer's step"))
         )
-        run, mark = (
-            getattr(autograd, _BACKWARD),
-            self._hook(self._note_backward, "a backward pass"),
-        )
+        run = getattr(autograd, _BACKWARD)
+        mark = self._hook(self._note_backward, "a backward pass")
 
         def run_backward(tensors: Any, *arguments: Any, **named: Any) -> Any:
             mark(tensors)
@@ -87,9 +86,11 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
         self._calls.inputs.append(set(self._nodes(arguments)))
 
     def _leave(self, module: Any, arguments: Any, output: Any) -> None:
-        calls, path = self._calls, self._calls.paths.get(id(module))
+        calls = self._calls
+        path = self._calls.paths.get(id(module))
         super()._leave(module, arguments, output)
-        seen, calls.inputs[len(calls.open) :] = calls.inputs[len(calls.open)], []
+        seen = calls.inputs[len(calls.open)]
+        calls.inputs[len(calls.open) :] = []
         name = f"{LAYER_RANGE}{path} backward" if path else f"{_PHASE_RANGE}backward"
         self._own(output, seen, None if _ANNOTATED in vars(module) else name)
         if not calls.open:

@@ -93,7 +93,8 @@ class Recorder:
     most = 100  # steps of the window
 
     def __init__(self, torch: Any, folder: Any) -> None:
-        self._torch, self._folder = torch, folder
+        self._torch = torch
+        self._folder = folder
         self._handles: list[Any] = []
         self._modules: Any = weakref.WeakKeyDictionary()
         self._classes: dict[str, str] = {}  # of the modules with a path
@@ -157,7 +158,8 @@ class Recorder:
         ]
 
     def _unhook_calls(self) -> None:
-        handles, self._handles = self._handles, []
+        handles = self._handles
+        self._handles = []
         for handle in handles:
             handle.remove()
 
@@ -211,11 +213,9 @@ class Recorder:
             if self._handles and self._profile is None and not self._ranges:
                 self._boundaries = []
                 profile = self._begin_profile()
-                self._begin_ns, self._profile, self._has_profiled = (
-                    time.monotonic_ns(),
-                    profile,
-                    True,
-                )
+                self._begin_ns = time.monotonic_ns()
+                self._profile = profile
+                self._has_profiled = True
         if is_model:
             self._is_training |= trains
             self._boundaries.append(
@@ -237,7 +237,9 @@ class Recorder:
                         self._say("recorded on one thread only; other threads called modules too")
                     return False
                 self._leader, self._leader_id = me, threading.get_native_id()
-                self._model, self._optimizer, self._is_training = None, None, False
+                self._model = None
+                self._optimizer = None
+                self._is_training = False
             if self._model is None:
                 self._model = weakref.ref(module)
         return True
@@ -248,11 +250,14 @@ class Recorder:
 
         Only `close_window` ends it.
         """
-        self._least_window_ns, self._is_told = sys.maxsize, True
+        self._least_window_ns = sys.maxsize
+        self._is_told = True
         with self._lock:
             self._leader, self._leader_id = threading.current_thread(), threading.get_native_id()
             self._boundaries, profile = [], self._begin_profile()
-            self._begin_ns, self._profile, self._has_profiled = time.monotonic_ns(), profile, True
+            self._begin_ns = time.monotonic_ns()
+            self._profile = profile
+            self._has_profiled = True
 
     def end_step(self) -> None:
         """Note that a step of the window ended."""
@@ -335,7 +340,8 @@ class Recorder:
 
     def _cut(self) -> None:
         with self._lock:
-            profile, self._profile = self._profile, None
+            profile = self._profile
+            self._profile = None
             if profile is not None:
                 self._write_window(profile)
 
@@ -397,7 +403,8 @@ class Recorder:
         """Stop recording this process permanently, and write the reason."""
         with suppress(Exception):
             self._unhook_calls()
-        profile, self._profile = self._profile, None
+        profile = self._profile
+        self._profile = None
         if profile is not None:
             with suppress(Exception):
                 self._end_profile(profile)
@@ -422,7 +429,8 @@ class Recorder:
 
     def _track_ranges(self, record_function: Any) -> None:
         """Track open ranges (of the program, and of optimizer steps) that began in a window."""
-        enter, leave = record_function.__enter__, record_function.__exit__
+        enter = record_function.__enter__
+        leave = record_function.__exit__
 
         # functools.wraps lets TorchScript compile torch's own sources.
         @functools.wraps(enter)
@@ -439,7 +447,8 @@ class Recorder:
                 self.close_window(self._then)
             return result
 
-        record_function.__enter__, record_function.__exit__ = entering, leaving
+        record_function.__enter__ = entering
+        record_function.__exit__ = leaving
 
     def _silence_compile_warning(self) -> None:
         """Hide our hooks from torch.compile's warning about global module hooks: they do nothing in
@@ -511,7 +520,9 @@ def columns(event: Any) -> tuple[Any, ...]:
     )
     autograd = event.scope(), event.fwd_thread_id(), event.sequence_nr()
     if hasattr(event, "structured_input_strides"):  # not in old versions of torch
-        shapes, strides = event.structured_input_shapes(), event.structured_input_strides()
+        shapes = event.structured_input_shapes()
+        strides = event.structured_input_strides()
     else:
-        shapes, strides = event.shapes(), ()
+        shapes = event.shapes()
+        strides = ()
     return (*where, *autograd, shapes, event.concrete_inputs(), event.dtypes(), strides)

@@ -106,7 +106,8 @@ class Command(SweptSite):
     @classmethod
     def of(cls, configuration: Configuration, **how: Any) -> Self:
         """The program of a configuration; for `how` see the constructor."""
-        axis, fixed = Axis(configuration.axis), dict(configuration.fixed)
+        axis = Axis(configuration.axis)
+        fixed = dict(configuration.fixed)
         return cls(configuration.find_program(), axis, fixed, **how)
 
     @property
@@ -159,7 +160,8 @@ class Command(SweptSite):
             return self._run(condition, how, while_waiting)
         with self._clocks:
             if self._begun is not None and self._begun[0] == condition:
-                (_, result), self._begun = self._begun, (-1, self._begun[1])
+                _, result = self._begun
+                self._begun = (-1, self._begun[1])
             else:
                 result = self._run(condition, how, self._clocks.sample_sometimes)
         return result if isinstance(result, Empty) else replace(result, clocks=self._clocks.take())
@@ -187,9 +189,10 @@ class Command(SweptSite):
                 while_running=while_running,
             )
             result = self._read_visit(batch, run, wanted, chunks)
-        steps_ns = (
-            0 if isinstance(result, Empty) else sum(row["duration_ns"] for row in result.unprofiled)
-        )
+        if isinstance(result, Empty):
+            steps_ns = 0
+        else:
+            steps_ns = sum(row["duration_ns"] for row in result.unprofiled)
         self._beside_s.append(max(time.monotonic() - began_s - steps_ns / 1e9, 0.0))
         return result
 
@@ -197,7 +200,8 @@ class Command(SweptSite):
         """The entries of a machine, with what the program's own process tells: its threads and
         versions.
         """
-        device, versions = dict(entry["device"]), dict(entry["versions"])
+        device = dict(entry["device"])
+        versions = dict(entry["versions"])
         if device["kind"] == "cpu" and self.told.get("threads"):
             device["threads"] = self.told["threads"]
         versions["torch"] = self.told.get("torch")
@@ -264,7 +268,8 @@ class Command(SweptSite):
         ):
             self._short.append(len(rows))
         if steps is not None:
-            self.told, self.device = steps, steps["device"]
+            self.told = steps
+            self.device = steps["device"]
             if self.program.step_line is None:
                 functions = steps["functions"]
                 self._functions[batch] = steps["mark"], functions
@@ -370,7 +375,8 @@ def request_steps(how: VisitPlan, batch: int, discards: int, *, longer: int = 1)
     if protocol.images is not None:
         least = most = protocol.steps_of_visit(batch, 0)
     elif least < most:
-        least, most = max(least, _STEPS[0]), longer * max(most, _STEPS[1])
+        least = max(least, _STEPS[0])
+        most = longer * max(most, _STEPS[1])
         visit_s = longer * max(visit_s, _VISIT_S)
     return {
         "discarded": protocol.discarded_steps + discards,

@@ -35,7 +35,8 @@ class LocalSteps(Site):
 
     def __init__(self, workload: AnyWorkload, facts: Facts) -> None:
         """Prepare; nothing runs."""
-        self.workload, self._facts = workload, facts
+        self.workload = workload
+        self._facts = facts
 
     def facts(self) -> Facts:
         """What happens around timed steps."""
@@ -121,7 +122,8 @@ class Here(LocalSteps, SweptSite):
         """Make one visit, and learn from it."""
         if how.is_probe:
             return visit(self.workload, condition, how)
-        profile, light = self._is_profiled(condition, how), condition in self._light
+        profile = self._is_profiled(condition, how)
+        light = condition in self._light
         how = replace(how, profile=profile, light=light and not how.protocol.is_fixed)
         result = super().visit(condition, how)
         if isinstance(result, Empty):
@@ -162,7 +164,8 @@ class _Profiles:
 
     def __init__(self, enough: int | None, *, every_round: bool) -> None:
         """Define how many suffice; None: a batch size is profiled in every round."""
-        self._enough, self._every_round = math.inf if enough is None else enough, every_round
+        self._enough = math.inf if enough is None else enough
+        self._every_round = every_round
         self._rounds: dict[int, float] = {}
 
     def count(self, batch: int, visit: Visit) -> None:

@@ -90,7 +90,8 @@ class Rounds(Here):
     ) -> None:
         """Prepare; `find_starter` says how processes start, see `starter_of`."""
         super().__init__(workload)
-        self._find_starter, self._clock_s = find_starter, clock_s
+        self._find_starter = find_starter
+        self._clock_s = clock_s
         self._start: Start | None = None
         self._started_in_s = 0.0  # the last one; a compiled step compiles all its sizes first
         self._process: Process | None = None
@@ -101,7 +102,8 @@ class Rounds(Here):
     def begin(self, batches: Sequence[int], protocol: Protocol, recording: AnyPath) -> None:
         """Run a step of the smallest size; see `SweptSite`."""
         super().begin(batches, protocol, recording)
-        self._sizes, self._protocol = len(batches), protocol
+        self._sizes = len(batches)
+        self._protocol = protocol
         self._start = None if protocol.is_fixed else self._find_starter(self.spec)
 
     def visit(self, condition: int, how: VisitPlan) -> Visit | Empty:

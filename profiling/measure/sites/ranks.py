@@ -29,7 +29,8 @@ class RankSteps(LocalSteps):
         warm_up_s = warm_up_ns(workload.device) / 1e9
         fresh = Facts(RUN, discards=FRESH_STEPS, warm_up_s=warm_up_s, samples_clocks=True)
         super().__init__(workload, fresh)
-        self._devices, self._step_ns = devices, step_ns
+        self._devices = devices
+        self._step_ns = step_ns
         self._is_fresh = True
         self.cheap_profiles: dict[int, int] = {}  # as many take no longer than a visit without
 
@@ -39,7 +40,8 @@ class RankSteps(LocalSteps):
         return facts if self._is_fresh else Facts(RUN, 0, facts.warm_up_s, samples_clocks=True)
 
     def _measure(self, condition: int, how: VisitPlan) -> Visit:
-        workload, protocol = self.workload, how.protocol
+        workload = self.workload
+        protocol = how.protocol
         step_ns = self._step_ns[condition]
         warm_up_steps = math.ceil(warm_up_ns(workload.device) / step_ns)
         discarded = max(protocol.discarded_steps, warm_up_steps)

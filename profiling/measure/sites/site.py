@@ -11,7 +11,9 @@ from ...recording.remote_store import AnyPath
 from ..protocol import Protocol
 from ..visits import Empty, Visit, VisitPlan
 
-RUN, ROUND, ONE_VISIT = "run", "round", "visit"
+RUN = "run"
+ROUND = "round"
+ONE_VISIT = "visit"
 AS_LEFT = "as left"  # caches with what earlier steps left in them
 
 

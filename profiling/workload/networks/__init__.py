@@ -94,7 +94,8 @@ def get_network(name: str, sequence_length: int | None = None) -> Network:
             f"Unknown network {name!r}: {hint}Known are {', '.join(names())}; "
             "`package.module:function --input-shape 3,224,224` uses your own."
         )
-    network = importlib.import_module(_MODULES[name], __package__).NETWORKS[name]
+    module = importlib.import_module(_MODULES[name], __package__)
+    network = module.NETWORKS[name]
     assert isinstance(network, Network)
     return network if sequence_length is None else network.with_sequence_length(sequence_length)
 
@@ -149,11 +150,10 @@ def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
     try:
         with prints_to_stderr():
             is_file = module_name.endswith(".py")
-            module = (
-                _import_file(Path(module_name).expanduser())
-                if is_file
-                else importlib.import_module(module_name)
-            )
+            if is_file:
+                module = _import_file(Path(module_name).expanduser())
+            else:
+                module = importlib.import_module(module_name)
     except (
         Exception,
         SystemExit,
@@ -161,11 +161,10 @@ def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
         missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(
             f"{error.name}."
         )
-        where = (
-            " It is searched in the working directory and among the installed packages."
-            if missing
-            else ""
-        )
+        if missing:
+            where = " It is searched in the working directory and among the installed packages."
+        else:
+            where = ""
         raise CurvescopeError(
             f"{option} {spec}: importing {module_name} failed with {type(error).__name__}: "
             f"{error}.{where}"

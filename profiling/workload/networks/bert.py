@@ -176,7 +176,8 @@ class Bert(Network):
 
         if not self.heads:
             return super().loss(output, None)
-        (words, following), (true_words, true_following) = output, targets
+        words, following = output
+        true_words, true_following = targets
         lost_words = F.cross_entropy(
             words.flatten(0, 1), true_words.flatten(), ignore_index=IGNORED
         )

@@ -42,7 +42,8 @@ def padding_around(row: Row, extents: tuple[int, ...]) -> list[tuple[int, int]]:
 
     Torch may round their number up; then the last window reaches over the edge.
     """
-    of, around = row.settings, []
+    of = row.settings
+    around = []
     windows = (extents, row.shape[1:], of["size"], of["stride"], of["padding"])
     for extent, outputs, size, stride, padding in zip(*windows, strict=True):
         after = max((outputs - 1) * stride + size - extent - padding, 0)

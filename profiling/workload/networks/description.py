@@ -165,7 +165,8 @@ def describe(network: Network) -> Description:
             outputs = inputs
             continue
         if node.op == "call_module":
-            layer, module = str(node.target), traced.get_submodule(node.target)
+            layer = str(node.target)
+            module = traced.get_submodule(node.target)
             op, settings = _of_module(network, module)
             if (tied := shared.get(f"{layer}.weight")) is not None:
                 settings["weight_of"] = tied
@@ -198,7 +199,8 @@ def _trace_model(model: Any, network: Network) -> Any:
     from torch import fx
 
     class Sized(fx.Proxy):
-        shape, device = (1, *network.input_shape), torch.device("meta")
+        shape = (1, *network.input_shape)
+        device = torch.device("meta")
 
     class Tracer(fx.Tracer):
         def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -307,11 +309,15 @@ def _of_call(network: Network, traced: Any, node: Any) -> tuple[str, dict[str, A
 
 def _window(module: Any) -> dict[str, list[int]]:
     """Size, stride and padding of a window, each (height, width)."""
-    pairs = {"size": module.kernel_size, "stride": module.stride, "padding": module.padding}
     return {
-        name: [value, value] if isinstance(value, int) else list(value)
-        for name, value in pairs.items()
+        "size": _pair(module.kernel_size),
+        "stride": _pair(module.stride),
+        "padding": _pair(module.padding),
     }
+
+
+def _pair(value: Any) -> list[int]:
+    return [value, value] if isinstance(value, int) else list(value)
 
 
 def write(path: Path) -> None:
@@ -324,15 +330,13 @@ def describe_networks() -> str:
     entries = []
     for name in names():
         made = describe(get_network(name))
-        rows = ",\n  ".join(
-            json.dumps([row.op, row.layer, row.inputs, row.shape, row.settings])
-            for row in made.rows
-        )
-        text = {
-            key: getattr(made, key)
-            for key in ("vocabulary", "predicts_words")
-            if made.vocabulary is not None
-        }
-        head = {"classes": made.classes, "outputs": made.outputs, "text": text}
-        entries.append(f'"{name}": {json.dumps(head)[:-1]}, "rows": [\n  {rows}]}}')
+        rows = []
+        for row in made.rows:
+            rows.append(json.dumps([row.op, row.layer, row.inputs, row.shape, row.settings]))
+        text = {}
+        if made.vocabulary is not None:
+            text = {"vocabulary": made.vocabulary, "predicts_words": made.predicts_words}
+        head = json.dumps({"classes": made.classes, "outputs": made.outputs, "text": text})
+        listed = ",\n  ".join(rows)
+        entries.append(f'"{name}": {head[:-1]}, "rows": [\n  {listed}]}}')
     return "{" + ",\n".join(entries) + "}\n"

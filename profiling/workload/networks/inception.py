@@ -38,17 +38,19 @@ def _bn(
 ) -> Block:
     """Without a projection there is no 1×1 branch, and the stride is 2."""
     stride = 1 if projection else 2
-    block = {
-        "1x1": (one, 1),
-        "3x3": [("reduce", three_reduce, 1), ("3x3", three, 3, stride, 1)],
-        "double_3x3": [
-            ("reduce", double_reduce, 1),
-            ("3x3_1", double, 3, 1, 1),
-            ("3x3_2", double, 3, stride, 1),
-        ],
-        "pool": [("pool", pool, 3, stride, 1), *([("proj", projection, 1)] if projection else [])],
-    }
-    return {name: branch for name, branch in block.items() if one or name != "1x1"}
+    block: Block = {}
+    if one:
+        block["1x1"] = (one, 1)
+    block["3x3"] = [("reduce", three_reduce, 1), ("3x3", three, 3, stride, 1)]
+    block["double_3x3"] = [
+        ("reduce", double_reduce, 1),
+        ("3x3_1", double, 3, 1, 1),
+        ("3x3_2", double, 3, stride, 1),
+    ]
+    block["pool"] = [("pool", pool, 3, stride, 1)]
+    if projection:
+        block["pool"].append(("proj", projection, 1))
+    return block
 
 
 def _units(*shapes: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -56,10 +58,8 @@ def _units(*shapes: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 # size, stride, padding, as (height, width)
-_ROW, _COLUMN = (
-    ((1, 7), 1, (0, 3)),
-    ((7, 1), 1, (3, 0)),
-)
+_ROW = ((1, 7), 1, (0, 3))
+_COLUMN = ((7, 1), 1, (3, 0))
 _MAX = [("pool", "max", 3, 2)]
 
 
@@ -77,7 +77,8 @@ def _v3_5(pool: int) -> Block:
 
 
 def _v3_6(width: int) -> Block:
-    row, column = (width, *_ROW), (width, *_COLUMN)
+    row = (width, *_ROW)
+    column = (width, *_COLUMN)
     return {
         "1x1": _units((192, 1)),
         "7x7": _units((width, 1), row, (192, *_COLUMN)),

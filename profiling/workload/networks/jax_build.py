@@ -33,18 +33,17 @@ def initial_parameters(description: Description, seed: int = SEED) -> Arrays:
     made: Arrays = {}
     for row in description.rows:
         for name, shape in row.parameters.items():
-            path, key = f"{row.layer}.{name}", next(keys)
+            path = f"{row.layer}.{name}"
+            key = next(keys)
             if row.op in NORMALISATIONS:
                 made[path] = jax.numpy.full(shape, 1.0 if name == "weight" else 0.0)
-                continue
-            if row.op == "embedding":
+            elif row.op == "embedding":
                 made[path] = jax.random.normal(key, shape)
-                continue
-            bound = 1 / math.sqrt(
-                row.settings["channels"] * math.prod(row.settings.get("size", ()))
-            )
-            shape = convert_shape(row, shape)
-            made[path] = jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+            else:
+                window = math.prod(row.settings.get("size", ()))
+                bound = 1 / math.sqrt(row.settings["channels"] * window)
+                shape = convert_shape(row, shape)
+                made[path] = jax.random.uniform(key, shape, minval=-bound, maxval=bound)
     return made
 
 
@@ -101,8 +100,10 @@ def _cross_entropy(logits: Any, targets: Any) -> Any:
 
     counted = targets != IGNORED
     at = jax.numpy.where(counted, targets, 0)[..., None]
-    chances = jax.numpy.take_along_axis(jax.nn.log_softmax(logits), at, -1)[..., 0]
-    return -jax.numpy.where(counted, chances, 0).sum() / counted.sum()
+    logarithms = jax.nn.log_softmax(logits)
+    chances = jax.numpy.take_along_axis(logarithms, at, -1)[..., 0]
+    total = jax.numpy.where(counted, chances, 0).sum()
+    return -total / counted.sum()
 
 
 def _widen(x: Any) -> Any:
@@ -128,7 +129,8 @@ def make_step(
             f"--precision {precision}: networks in JAX run in {', '.join(PRECISIONS)}."
         )
     samples, *targets = _data(description, batch)
-    parameters, state = initial_parameters(description), initial_state(description)
+    parameters = initial_parameters(description)
+    state = initial_state(description)
     if precision == "bf16":
         samples = samples if description.vocabulary else samples.astype("bfloat16")
     data = samples, *targets
@@ -202,15 +204,15 @@ def _compile_step(
 def _convolution(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> Any:
     import jax
 
-    of = row.settings
+    settings = row.settings
+    weight = parameters[f"{row.layer}.weight"]
+    padding = [(extent, extent) for extent in settings["padding"]]
     made = jax.lax.conv_general_dilated(
-        x,
-        parameters[f"{row.layer}.weight"],
-        of["stride"],
-        [(extent, extent) for extent in of["padding"]],
-        dimension_numbers=_IMAGES,
+        x, weight, settings["stride"], padding, dimension_numbers=_IMAGES
     )
-    return made + parameters[f"{row.layer}.bias"] if of["bias"] else made
+    if settings["bias"]:
+        return made + parameters[f"{row.layer}.bias"]
+    return made
 
 
 def _linear(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> Any:
@@ -223,20 +225,25 @@ def _linear(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> Any:
 def _batch_norm(row: Row, parameters: Arrays, state: Arrays, trains: bool, x: Any) -> Any:
     import jax
 
-    numpy, of = jax.numpy, row.settings
-    mean_at, variance_at = f"{row.layer}.running_mean", f"{row.layer}.running_var"
-    mean, variance = state[mean_at], state[variance_at]
+    numpy = jax.numpy
+    mean_at = f"{row.layer}.running_mean"
+    variance_at = f"{row.layer}.running_var"
+    mean = state[mean_at]
+    variance = state[variance_at]
     if trains:
         wide = _widen(x)
-        axes, count = (0, 1, 2), x.size // x.shape[-1]
+        axes = (0, 1, 2)
+        count = x.size // x.shape[-1]
         mean = wide.mean(axes)
         variance = numpy.square(wide - mean).mean(axes)
         unbiased = jax.lax.stop_gradient(variance) * (count / max(count - 1, 1))
-        kept = 1 - of["momentum"]
         centre = jax.lax.stop_gradient(mean)
-        state[mean_at] = kept * state[mean_at] + of["momentum"] * centre
-        state[variance_at] = kept * state[variance_at] + of["momentum"] * unbiased
-    scale = parameters[f"{row.layer}.weight"] * jax.lax.rsqrt(variance + of["epsilon"])
+        taken = row.settings["momentum"]
+        kept = 1 - taken
+        state[mean_at] = kept * state[mean_at] + taken * centre
+        state[variance_at] = kept * state[variance_at] + taken * unbiased
+    inverse = jax.lax.rsqrt(variance + row.settings["epsilon"])
+    scale = parameters[f"{row.layer}.weight"] * inverse
     shift = parameters[f"{row.layer}.bias"] - mean * scale
     return x * scale.astype(x.dtype) + shift.astype(x.dtype)
 
@@ -251,7 +258,8 @@ def _pool(row: Row, x: Any, initial: float, combine: Any) -> Any:
     import jax
 
     of = row.settings
-    size, stride = (1, *of["size"], 1), (1, *of["stride"], 1)
+    size = (1, *of["size"], 1)
+    stride = (1, *of["stride"], 1)
     spread = [(0, 0), *padding_around(row, x.shape[1:3]), (0, 0)]
     return jax.lax.reduce_window(x, x.dtype.type(initial), combine, size, stride, spread)
 
@@ -271,14 +279,15 @@ def _average_pool(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:
 def _local_norm(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:
     import jax
 
-    of = row.settings
-    size, before = of["size"], of["size"] // 2
+    settings = row.settings
+    size = settings["size"]
+    before = size // 2
     around = [(0, 0)] * 3 + [(before, size - 1 - before)]
+    zero = x.dtype.type(0)
     window = (1, 1, 1, size)
-    squares = jax.lax.reduce_window(
-        x * x, x.dtype.type(0), jax.lax.add, window, (1, 1, 1, 1), around
-    )
-    return x * (of["k"] + of["alpha"] / size * squares) ** -of["beta"]
+    squares = jax.lax.reduce_window(x * x, zero, jax.lax.add, window, (1, 1, 1, 1), around)
+    level = settings["k"] + settings["alpha"] / size * squares
+    return x * level ** -settings["beta"]
 
 
 def _dropout(row: Row, _: Arrays, state: Arrays, trains: bool, x: Any) -> Any:
@@ -332,7 +341,9 @@ def _layer_norm(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> An
     centred = wide - wide.mean(-1, keepdims=True)
     variance = jax.numpy.square(centred).mean(-1, keepdims=True)
     normal = centred * jax.lax.rsqrt(variance + row.settings["epsilon"])
-    scaled = normal * parameters[f"{row.layer}.weight"] + parameters[f"{row.layer}.bias"]
+    weight = parameters[f"{row.layer}.weight"]
+    bias = parameters[f"{row.layer}.bias"]
+    scaled = normal * weight + bias
     return scaled.astype(x.dtype)
 
 
@@ -367,8 +378,10 @@ def _attention(
     import jax
 
     kind = jax.numpy.promote_types(query.dtype, "float32")
-    scores = jax.numpy.matmul(query, key.swapaxes(-1, -2), preferred_element_type=kind)
-    shares = jax.nn.softmax(scores / math.sqrt(query.shape[-1])).astype(value.dtype)
+    turned = key.swapaxes(-1, -2)
+    scores = jax.numpy.matmul(query, turned, preferred_element_type=kind)
+    scaled = scores / math.sqrt(query.shape[-1])
+    shares = jax.nn.softmax(scaled).astype(value.dtype)
     if row.settings["rate"]:
         shares = _dropout(row, parameters, state, trains, shares)
     return shares @ value

@@ -64,9 +64,11 @@ def _names(description: Description) -> list[str]:
     """Names of the layers, each its own: those with parameters have their paths, others maybe a
     number behind.
     """
-    taken, names = {row.layer for row in description.rows if row.parameters}, []
+    taken = {row.layer for row in description.rows if row.parameters}
+    names = []
     for row in description.rows:
-        name, number = row.layer or row.op, 0
+        name = row.layer or row.op
+        number = 0
         while name in taken and not row.parameters:
             number += 1
             name = f"{row.layer or row.op}_{number}"
@@ -174,17 +176,20 @@ def _gradients_of(backend: str, model: Any, losses: list[Any]) -> Callable[..., 
 
 
 def _convolution(keras: Any, row: Row, x: Any) -> Any:
-    of, layers = row.settings, keras.layers
-    halves = [size // 2 for size in of["size"]]
-    same = of["padding"] == halves and of["stride"] == [1, 1] and all(s % 2 for s in of["size"])
-    if not same and any(of["padding"]):
-        x = layers.ZeroPadding2D(tuple(of["padding"]), name=f"{row.layer}.padding")(x)
-    made = layers.Conv2D(
-        of["width"],
-        tuple(of["size"]),
-        tuple(of["stride"]),
+    settings = row.settings
+    size = settings["size"]
+    padding = settings["padding"]
+    is_odd = all(extent % 2 for extent in size)
+    halves = [extent // 2 for extent in size]
+    same = is_odd and padding == halves and settings["stride"] == [1, 1]
+    if not same and any(padding):
+        x = keras.layers.ZeroPadding2D(tuple(padding), name=f"{row.layer}.padding")(x)
+    made = keras.layers.Conv2D(
+        settings["width"],
+        tuple(size),
+        tuple(settings["stride"]),
         padding="same" if same else "valid",
-        use_bias=of["bias"],
+        use_bias=settings["bias"],
         name=row.layer,
     )
     return made(x)
@@ -192,7 +197,8 @@ def _convolution(keras: Any, row: Row, x: Any) -> Any:
 
 def _linear(keras: Any, row: Row, x: Any, shared: Any = None) -> Any:
     """A product, maybe with the transposed weights of an embedding."""
-    of, ops = row.settings, keras.ops
+    of = row.settings
+    ops = keras.ops
     if shared is None:
         return keras.layers.Dense(of["width"], use_bias=of["bias"], name=row.layer)(x)
 
@@ -227,8 +233,9 @@ def _pool(keras: Any, row: Row, kind: Any, x: Any) -> Any:
     around = padding_around(row, tuple(x.shape[1:3]))
     if any(map(any, around)):
         x = keras.layers.ZeroPadding2D(tuple(around), name=f"{row.layer}.padding")(x)
-    of = row.settings
-    return kind(tuple(of["size"]), tuple(of["stride"]), name=row.layer)(x)
+    size = tuple(row.settings["size"])
+    stride = tuple(row.settings["stride"])
+    return kind(size, stride, name=row.layer)(x)
 
 
 def _max_pool(keras: Any, row: Row, x: Any) -> Any:
@@ -250,15 +257,18 @@ def _compute(keras: Any, row: Row, function: Callable[..., Any], *inputs: Any) -
 
 
 def _local_norm(keras: Any, row: Row, x: Any) -> Any:
-    of, ops = row.settings, keras.ops
-    size, before = of["size"], of["size"] // 2
+    settings = row.settings
+    ops = keras.ops
+    size = settings["size"]
+    before = size // 2
 
     def normalise(x: Any) -> Any:
         width = x.shape[-1]
         around = [[0, 0]] * 3 + [[before, size - 1 - before]]
         squares = ops.pad(ops.square(x), around)
         together = sum(squares[..., at : at + width] for at in range(size))
-        return x * ops.power(of["k"] + of["alpha"] / size * together, -of["beta"])
+        level = settings["k"] + settings["alpha"] / size * together
+        return x * ops.power(level, -settings["beta"])
 
     return _compute(keras, row, normalise, x)
 
@@ -311,8 +321,8 @@ def _tanh(keras: Any, row: Row, x: Any) -> Any:
 
 def _split_last(keras: Any, row: Row, x: Any) -> Any:
     parts = row.settings["parts"]
-    shape = (-1, *x.shape[1:-1], parts, x.shape[-1] // parts)
-    return _compute(keras, row, lambda x: keras.ops.reshape(x, shape), x)
+    *kept, last = x.shape[1:]
+    return _reshape(keras, row, x, (-1, *kept, parts, last // parts))
 
 
 def _swap(keras: Any, row: Row, x: Any) -> Any:
@@ -320,7 +330,11 @@ def _swap(keras: Any, row: Row, x: Any) -> Any:
 
 
 def _join_last(keras: Any, row: Row, x: Any) -> Any:
-    shape = (-1, *x.shape[1:-2], x.shape[-2] * x.shape[-1])
+    *kept, first, last = x.shape[1:]
+    return _reshape(keras, row, x, (-1, *kept, first * last))
+
+
+def _reshape(keras: Any, row: Row, x: Any, shape: tuple[int, ...]) -> Any:
     return _compute(keras, row, lambda x: keras.ops.reshape(x, shape), x)
 
 
@@ -334,10 +348,13 @@ def _attention(keras: Any, row: Row, *inputs: Any) -> Any:
             self.dropout = keras.layers.Dropout(row.settings["rate"])
 
         def call(self, query: Any, key: Any, value: Any, training: Any = None) -> Any:
-            scores = ops.matmul(query, ops.swapaxes(key, -1, -2)) / math.sqrt(query.shape[-1])
-            wide = "float32" if self.compute_dtype == "bfloat16" else self.compute_dtype
-            shares = ops.cast(ops.softmax(ops.cast(scores, wide)), self.compute_dtype)
-            return ops.matmul(self.dropout(shares, training=training), value)
+            product = ops.matmul(query, ops.swapaxes(key, -1, -2))
+            scores = product / math.sqrt(query.shape[-1])
+            dtype = self.compute_dtype
+            wide = "float32" if dtype == "bfloat16" else dtype
+            shares = ops.softmax(ops.cast(scores, wide))
+            kept = self.dropout(ops.cast(shares, dtype), training=training)
+            return ops.matmul(kept, value)
 
     return Attention()(*inputs)
 

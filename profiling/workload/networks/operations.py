@@ -31,7 +31,8 @@ def operations(network: Network) -> Row:
     Each has `layer`, `op`, `inputs` and `outputs` (shapes, as above), and a convolution `settings`.
     A shape that is not linear in the batch is an error.
     """
-    small, large = _trace(network, 2), _trace(network, 4)
+    small = _trace(network, 2)
+    large = _trace(network, 4)
     if [row["op"] for row in small] != [row["op"] for row in large]:
         raise CurvescopeError(
             f"{network.name} runs different operators at different batch sizes and cannot be "

@@ -39,11 +39,11 @@ _VGG = {
 
 
 def _vgg(counts: Sequence[int]) -> list[_Row]:
-    return [
-        (f"{block}_{index}", width, 3, 1, 1, index == count)
-        for block, (count, width) in enumerate(zip(counts, _VGG_WIDTHS, strict=True), start=1)
-        for index in range(1, count + 1)
-    ]
+    rows = []
+    for block, (count, width) in enumerate(zip(counts, _VGG_WIDTHS, strict=True), start=1):
+        for index in range(1, count + 1):
+            rows.append((f"{block}_{index}", width, 3, 1, 1, index == count))
+    return rows
 
 
 def _build(
@@ -70,7 +70,8 @@ def _build(
         made = {"fc": nn.Linear(inputs, width), "relu": nn.ReLU(inplace=True), "drop": nn.Dropout()}
         parts += [(f"{kind}{number}", made[kind]) for kind in hidden.split()]
         inputs = width
-    return chain([*parts, ("fc8", nn.Linear(inputs, 1000))])
+    parts.append(("fc8", nn.Linear(inputs, 1000)))
+    return chain(parts)
 
 
 NETWORKS = {

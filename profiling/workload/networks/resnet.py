@@ -30,20 +30,21 @@ def _build(depth: int, stride_on_3x3: bool) -> torch.nn.Module:
         unit = nn.Conv2d(channels, width, size, stride, padding, bias=False)
         return [(name, unit), (f"bn{name[3:]}", nn.BatchNorm2d(width))]
 
+    def relu(name: str) -> tuple[str, nn.Module]:
+        return f"{name}_relu", nn.ReLU(inplace=True)
+
     class Bottleneck(nn.Module):
         def __init__(self, name: str, channels: int, width: int, stride: int) -> None:
             super().__init__()
             first, second = (1, stride) if stride_on_3x3 else (stride, 1)
             outputs = width * _EXPANSION
-            self.residual = chain(
-                [
-                    *convolution(f"{name}_branch2a", channels, width, 1, first),
-                    (f"{name}_branch2a_relu", nn.ReLU(inplace=True)),
-                    *convolution(f"{name}_branch2b", width, width, 3, second, 1),
-                    (f"{name}_branch2b_relu", nn.ReLU(inplace=True)),
-                    *convolution(f"{name}_branch2c", width, outputs, 1),
-                ]
-            )
+            branch = f"{name}_branch2"
+            residual = convolution(f"{branch}a", channels, width, 1, first)
+            residual.append(relu(f"{branch}a"))
+            residual += convolution(f"{branch}b", width, width, 3, second, 1)
+            residual.append(relu(f"{branch}b"))
+            residual += convolution(f"{branch}c", width, outputs, 1)
+            self.residual = chain(residual)
             self.shortcut: nn.Module | None = None
             if channels != outputs:
                 self.shortcut = chain(convolution(f"{name}_branch1", channels, outputs, 1, stride))
@@ -54,30 +55,26 @@ def _build(depth: int, stride_on_3x3: bool) -> torch.nn.Module:
             added: Tensor = self.relu(self.residual(x) + straight)
             return added
 
-    parts: list[tuple[str, nn.Module]] = [
-        ("conv1", nn.Conv2d(3, 64, 7, 2, 3, bias=False)),
-        ("bn_conv1", nn.BatchNorm2d(64)),
-        ("conv1_relu", nn.ReLU(inplace=True)),
-        ("pool1", nn.MaxPool2d(3, 2, padding=1)),
-    ]
+    parts: list[tuple[str, nn.Module]] = []
+    parts.append(("conv1", nn.Conv2d(3, 64, 7, 2, 3, bias=False)))
+    parts.append(("bn_conv1", nn.BatchNorm2d(64)))
+    parts.append(relu("conv1"))
+    parts.append(("pool1", nn.MaxPool2d(3, 2, padding=1)))
     channels = 64
     for stage, count in enumerate(_STAGES[depth], start=2):
         width = 16 << stage
         for index in range(count):
             # a, b, c, …; in the long stages of deeper networks a, b1, b2, …
-            letter = (
-                f"b{index}" if depth > 50 and stage in (3, 4) and index else chr(ord("a") + index)
-            )
+            letter = chr(ord("a") + index)
+            if depth > 50 and stage in (3, 4) and index:
+                letter = f"b{index}"
+            name = f"res{stage}{letter}"
             stride = 2 if index == 0 and stage > 2 else 1
-            parts.append(
-                (f"res{stage}{letter}", Bottleneck(f"res{stage}{letter}", channels, width, stride))
-            )
+            parts.append((name, Bottleneck(name, channels, width, stride)))
             channels = width * _EXPANSION
-    parts += [
-        ("pool5", nn.AdaptiveAvgPool2d(1)),
-        ("flatten", nn.Flatten()),
-        ("fc1000", nn.Linear(channels, 1000)),
-    ]
+    parts.append(("pool5", nn.AdaptiveAvgPool2d(1)))
+    parts.append(("flatten", nn.Flatten()))
+    parts.append(("fc1000", nn.Linear(channels, 1000)))
     return chain(parts)
 
 

@@ -2,6 +2,7 @@
 experiments would take.
 """
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,9 +13,11 @@ from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.diagnosis.remedies import throughput_of
 from curvescope.analysis.render.answers import how_to_test
 from curvescope.analysis.render.facts import clock_line
-from curvescope.analysis.render.remedies import batch_sentence, padding_sentence
+from curvescope.analysis.render.found import find_all
+from curvescope.analysis.render.remedies import batch_sentence, padding_sentence, size_advice
 from curvescope.analysis.render.text import spread_note
 from curvescope.profiling.recording.axis import Axis
+from curvescope.profiling.recording.disturbed import _WAITED, Disturbance, Disturbances
 from curvescope.profiling.recording.probes import times_of_probes
 from curvescope.profiling.recording.store import STEP, open_recording
 
@@ -81,13 +84,26 @@ def test_a_probed_size_is_padded_to_where_each_of_its_steps_is_faster():
     """The H100 took 29.0 ms at 24 in three of three steps, a size that nobody had asked for."""
     recording = open_recording(FOUND_LATE)
     curve = explain(recording).curve
-    said = padding_sentence(curve, Axis(), recording.meta)
+    said = padding_sentence(curve, Axis(), times_of_probes(recording.meta))
     assert "17 takes longer than 24 (50.20 ms and 29.0" in said
     assert "run 24 instead, or pad to it" in said
     once = {24: times_of_probes(recording.meta)[24][:1]}
     assert [one.size for one in find_overtaken(curve, once)] == [32]
     slow = {24: [29.0, 51.0, 29.0]}
     assert [one.size for one in find_overtaken(curve, slow)] == [32]
+
+
+def test_a_probe_beside_other_work_overtakes_nothing():
+    """Beside a compiler a step took 646 ms at 4 and 152 at a probed 5; alone it never does."""
+    diagnosis = explain(open_recording(FOUND_LATE))
+    assert "17 takes longer than 24" in size_advice(diagnosis)
+    beside = Disturbances(
+        9, 9, set_aside=False, prevail=True, reasons=(Disturbance(_WAITED, 9, (1,)),)
+    )
+    disturbed = replace(diagnosis, recorded=replace(diagnosis.recorded, disturbances=beside))
+    assert "17 takes longer than 32" in size_advice(disturbed)
+    what = " ".join(found.what for found in find_all(disturbed))
+    assert "17 takes longer than 24" not in what
 
 
 def test_a_probe_of_one_fast_moment_overtakes_nothing():

@@ -130,7 +130,7 @@ def test_names_have_the_room_of_a_wide_terminal(diagnosis_of):
 def test_findings_beyond_the_page_are_counted(diagnosis_of):
     page = Page(diagnosis_of(EXAMPLE.parent / "vgg_a-h100"))
     shown = re.findall(r"^\d  ", page.text(80), re.MULTILINE)
-    assert f"FOUND, and {len(page.found) - len(shown)} more: --all" in page.text(80)
+    assert f"FOUND, and {len(page.entries) - len(shown)} more: --all" in page.text(80)
 
 
 def test_slow_steps_stand_within_the_first_three_lines(diagnosis_of):
@@ -144,7 +144,7 @@ def test_slow_steps_stand_within_the_first_three_lines(diagnosis_of):
     page = Page(replace(diagnosis, recorded=recorded))
     lines = page.text(80).splitlines()
     assert "1 step in 16 at 8 takes 4.0 times as long: 16 % of the time." in " ".join(lines[:3])
-    assert (page.found[0].slow, page.found[0].worth) == (slow, ((8, "16 %"),))
+    assert (page.entries[0].slow, page.entries[0].worth) == (slow, ((8, "16 %"),))
     assert len(lines) <= LINES
 
 

@@ -1,10 +1,13 @@
 """A change saves what is paid: slow steps count; and waits beside other work are no saving."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from curvescope.analysis.diagnosis.remedies import find_remedies
+from curvescope.analysis.render.found import describe_saving
 from curvescope.analysis.render.remedies import remedy_table, saving_sentence
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.profiling.recording.axis import Axis
@@ -17,9 +20,9 @@ BATCH, STARTS, STEPS, USUAL_MS = 8, 5, 16, 10.0
 FACTOR = "onednn"
 
 
-def step_rows(unmodified, changed, waits=0.0, steps_of_visit=STEPS):
-    """Steps of complete steps in five starts: times over and over, ms; unmodified ones wait for a
-    core for a share of their time.
+def step_rows(unmodified, changed, waits=0.0, steps_of_visit=STEPS, changed_waits=0.0):
+    """Steps of complete steps in five starts: times over and over, ms, of which a share was waited
+    for a core.
     """
     visits = STEPS // steps_of_visit
     random = np.random.default_rng(0)
@@ -28,7 +31,7 @@ def step_rows(unmodified, changed, waits=0.0, steps_of_visit=STEPS):
         for name, pattern_ms in ((None, unmodified), (FACTOR, changed)):
             times_ms = np.resize(pattern_ms, STEPS) * np.exp(0.01 * random.standard_normal(STEPS))
             for index, time_ms in enumerate(times_ms):
-                waited_ns = waits * time_ms * 1e6 if name is None else 0.0
+                waited_ns = (waits if name is None else changed_waits) * time_ms * 1e6
                 round_ = start * visits + index // steps_of_visit
                 place = (round_, index % steps_of_visit)
                 rows.append((0, name, BATCH, *place, int(time_ms * 1e6), start, waited_ns))
@@ -78,6 +81,26 @@ def test_what_avoids_waits_beside_other_work_is_no_headline():
     assert not shown.rows
     assert shown.sentence.startswith("While other work runs on this machine: ")
     assert "on a quiet machine is not known" in shown.sentence
+    (saving,) = remedies.beside_work
+    found = describe_saving(saving, SimpleNamespace(curve=SimpleNamespace(conditions=(BATCH,))))
+    assert (found.what.rpartition(", ")[2], found.sure) == ("while other work runs", "not proven")
+
+
+@ask_each(
+    ("waits", "changed_waits", "is_beside_work"),
+    [
+        (1.0, 0.4, True),  # all visits of both wait, as beside a compiler
+        (0.8, 0.05, True),
+        (0.1, 0.1, False),  # a shorter step waits less in proportion: the saving is another
+        (0.1, 0.0, False),
+    ],
+)
+def test_a_saving_is_of_the_waits_where_the_waits_avoided_make_half_of_it(
+    waits, changed_waits, is_beside_work
+):
+    remedies = remedies_of(step_rows((20.0,), (10.0,), waits, changed_waits=changed_waits))
+    assert [saving.beside_work for saving in remedies.savings] == [is_beside_work]
+    assert bool(remedies.helping) == (not is_beside_work)
 
 
 def test_the_same_on_a_quiet_machine_is_the_headline():

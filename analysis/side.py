@@ -19,7 +19,7 @@ from .causes.context import mean_clock
 from .decompose.curve import UNKNOWN as NO_BATCH
 from .decompose.curve import Curve, cost_curve
 from .decompose.marked import step_times
-from .decompose.terms import estimate_terms
+from .decompose.terms import IDLE, estimate_terms
 from .decompose.warm_up import judge_steps
 
 _NO_KERNELS = pd.DataFrame(columns=["name", "layer", "phase", "batch", "step", "exclusive_ms"])
@@ -46,7 +46,8 @@ class Side:
 
     def longest_kernel(self, batch: int) -> str | None:
         """The kernel with most time at a batch size; None if none was recorded."""
-        times = self.kernel_times[self.kernel_times["batch"] == batch]
+        is_there = (self.kernel_times["batch"] == batch) & (self.kernel_times["name"] != IDLE)
+        times = self.kernel_times[is_there]
         if times.empty:
             return None
         return str(times.groupby("name")["exclusive_ms"].sum().idxmax())

@@ -227,7 +227,9 @@ def _with_advice(problem: MappedProblem) -> MappedProblem:
     real = [time for time in problem.sizes if time.change is not None and time.change.real]
     padded = [time for time in real if time.size > problem.size and _growth(time) < -MATERIAL]
     if padded:
-        better = min(padded, key=lambda time: time.time_ms)
+        least_ms = min(time.time_ms for time in padded)
+        # the least padding that is about as fast
+        better = next(time for time in padded if time.time_ms < (1 + MATERIAL) * least_ms)
         return _take(problem, better, better.time_ms)
     smaller = [time for time in real if time.size < problem.size and _is_cheap(problem, time)]
     if not smaller:

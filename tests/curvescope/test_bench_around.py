@@ -121,7 +121,7 @@ def test_a_product_that_padding_makes_faster(planted, document_of, text_of):
     (problem,) = document["problems"]
     assert (problem["axis"], problem["size"], problem["calls"]) == ("n", 63, 1)
     assert [time["size"] for time in problem["sizes"]] == [62, 63, 64, 128]
-    assert problem["better"] in (64, 128)
+    assert problem["better"] == 64
     time = next(one for one in problem["sizes"] if one["size"] == 64)
     assert time["change"]["speedup"] == pytest.approx(2, rel=0.02)
     assert time["change"]["low"] < time["change"]["speedup"] < time["change"]["high"]
@@ -131,8 +131,7 @@ def test_a_product_that_padding_makes_faster(planted, document_of, text_of):
     regions = [(one["first"], one["last"], one["kernel"]) for one in problem["kernels"]]
     assert regions == [(62, 62, "even"), (63, 63, "odd"), (64, 128, "even")]
     text = text_of("bench", "gemm", "--around", "step", "-o", "again")
-    assert "fc gemm 4x*x3 TN fp32 around 63: pad n 63 to " in text
-    assert "-50% (-5" in text
+    assert "fc gemm 4x*x3 TN fp32 around 63: pad n 63 to 64, -50% (-5" in text
     assert "1 of 1 problem should have another size" in text
     assert "n 62 even, 63 odd, 64 to 128 even" in text
 
@@ -149,7 +148,7 @@ def test_one_row_less_counts_for_as_much_work(planted, text_of):
     """65 rows run two tiles of 64."""
     planted(lambda problem: 1e6 * -(-problem.n // 64), *linears(2, 65))
     text = text_of("bench", "gemm", *AROUND)
-    assert "around 65: take n 64 for 65, -49% (-5" in text
+    assert "around 65: take n 64 for 65, -49% (-" in text
 
 
 def test_only_what_follows_the_batch_size_is_varied_unless_an_extent_is_named(planted, document_of):

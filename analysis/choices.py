@@ -8,7 +8,7 @@ rounds. What one process has in memory moves a time by some percent, so less tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -80,6 +80,12 @@ class ComparedSize:
     times_ms: Sequence[float]  # one per map
     changes: Sequence[Change | None]  # one per map after the first
     kernels: Sequence[str | None]  # one per map
+
+    # whether one is significant, and 5 % or more
+    differs: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "differs", self.largest > MATERIAL)
 
     @property
     def largest(self) -> float:

@@ -495,7 +495,8 @@ SECTIONS = (
         "`benchmarks/results/curve_shapes.json`; again: `python -m benchmarks.curve_shapes --count "
         "450 --sealed`.",
         "The prices of the rule were chosen on this simulator, whose families it knows. The curves "
-        "of others were scored once, after that. A jump over doubling sizes may be a knee.",
+        "of others were scored once, before jumps had to be likelier than smooth deviations, which "
+        "find fewer jumps over doubling sizes: one may be a knee.",
     ),
     Section(
         "Does another size of a problem take another time?",

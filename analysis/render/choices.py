@@ -129,9 +129,9 @@ def _describe_kernels(problem: MappedProblem) -> str:
 
 
 def render_compared(document: MapsDocument, most: int | None) -> Iterator[str | TextTable]:
-    """How many sizes differ, and a row for each, the largest change first."""
-    differ = [line for line in document.sizes if line.largest]
-    yield f"A significant change at {len(differ)} of {counted(len(document.sizes), 'size')}."
+    """The number of sizes that differ, and a row for each, the largest change first."""
+    differ = [line for line in document.sizes if line.differs]
+    yield f"A change of 5 % or more at {len(differ)} of {counted(len(document.sizes), 'size')}."
     rows = table("problem", "size", *document.maps, "change", "kernel", left=("problem", "kernel"))
     for line in document.sizes[:most]:
         changes = [describe_change(change) for change in line.changes]

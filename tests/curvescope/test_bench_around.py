@@ -191,12 +191,12 @@ def test_two_maps_are_compared_by_problem_and_size(planted, document_of, text_of
     planted(lambda problem: 1e6, seed=2)
     document_of("bench", "gemm", "--around", "step", "-o", "other")
     sizes = document_of("compare", "map", "other")["sizes"]
-    real = {one["size"]: one["changes"][0]["speedup"] for one in sizes if one["changes"][0]["real"]}
+    real = {one["size"]: one["changes"][0]["speedup"] for one in sizes if one["differs"]}
     assert real == {63: pytest.approx(2, rel=0.02)}
     assert sizes[0]["size"] == 63
     assert sizes[0]["kernels"] == ["odd", "odd"]
     text = text_of("compare", "map", "other")
-    assert "A significant change at 1 of 4 sizes." in text
+    assert "A change of 5 % or more at 1 of 4 sizes." in text
     assert "-50% (-5" in text
 
 

@@ -89,14 +89,26 @@ def find_edges(
     parts = [sizes] if not limit else [sizes[sizes <= limit], sizes[sizes > limit]]
     for part in parts:
         named = part[np.isin(part, captured)]
-        edges += _find_edge(steps, curve, part, named) or _find_edge(steps, curve, part, part)
+        edges += _find_edge(steps, curve, part, named, captured=True) or _find_edge(
+            steps, curve, part, part, captured=False
+        )
     return tuple(sorted(edges, key=lambda edge: -edge.extra_ms.value * edge.steps)), value
 
 
 def _find_edge(
-    steps: DecodeSteps, curve: tuple[Ints, Floats], sizes: Ints, tried: Ints
+    steps: DecodeSteps,
+    curve: tuple[Ints, Floats],
+    sizes: Ints,
+    tried: Ints,
+    *,
+    captured: bool,
 ) -> list[Edge]:
-    """The most significant edge of some sizes, behind one of those to try, if there is one."""
+    """The most significant edge of some sizes, behind one of those to try, if there is one.
+
+    Behind a captured size the slope is that over the captured sizes before it: between two of them
+    a step costs the same.
+    """
+    before = _SLOPE_SIZES if captured else _NEAR
     kept = np.isin(curve[0], sizes)
     part = (curve[0][kept], curve[1][kept])
     inside = np.isin(steps.sizes, sizes)
@@ -104,7 +116,7 @@ def _find_edge(
     # Before fewer sizes there is no slope, and a bent curve looks like an edge.
     able_sizes = sizes[_LEAST_SIZES - 1 : -1]
     tested = [
-        (int(at), measure_edge(own, part, int(at), _NEAR))
+        (int(at), measure_edge(own, part, int(at), before))
         for at in able_sizes[np.isin(able_sizes, tried)]
     ]
     able = [(at, value) for at, value in tested if value is not None]
@@ -114,21 +126,22 @@ def _find_edge(
         for (at, value), p in zip(able, adjusted, strict=True)
         if p < LEVEL
         and value.value >= MATERIAL_UNKNOWN * _time_at(part, at)
-        and _is_in_curve(own, part, at, value.value)
+        and _is_in_curve(own, part, at, value.value, before)
     ]
     if not edges:
         return []
     p, _, at, value = min(edges, key=lambda edge: edge[:2])
-    is_captured = len(tried) < len(sizes)
-    return [_edge(steps, value, p, (at, int(sizes[-1])), known=False, captured=is_captured)]
+    return [_edge(steps, value, p, (at, int(sizes[-1])), known=False, captured=captured)]
 
 
-def _is_in_curve(steps: DecodeSteps, curve: tuple[Ints, Floats], at: int, extra_ms: float) -> bool:
+def _is_in_curve(
+    steps: DecodeSteps, curve: tuple[Ints, Floats], at: int, extra_ms: float, before: int
+) -> bool:
     """Whether the times behind a size lie above the line through those before it, by half of an
     edge. A curve that bends down between them looks like one by the mean slope of both sides.
     """
     sizes, times_ms = curve
-    small, large = sizes[sizes <= at][-_NEAR:], sizes[sizes > at][:_NEAR]
+    small, large = sizes[sizes <= at][-before:], sizes[sizes > at][:_NEAR]
     work_of = dict(zip(steps.sizes.tolist(), steps.work.tolist(), strict=True))
     slope, _ = _slope(steps, curve, small, large[:0])
     levels = times_ms - slope * np.array([work_of[size] for size in sizes.tolist()])

@@ -94,17 +94,19 @@ def read_convolutions(op: str, arguments: Sequence[Argument]) -> list[Convolutio
         return []
     precision, groups = _precision(weights), _value(arguments, form.groups)
     geometry = [_pair(arguments[at]) for at in (form.stride, form.padding, form.dilation)]
-    is_plain = len(image.shape) == len(weights.shape) == 4 and isinstance(groups, int)
-    if not is_plain or precision is None or _value(arguments, form.transposed):
+    is_flat = len(image.shape) == len(weights.shape) == 4
+    if not is_flat or precision is None or _value(arguments, form.transposed):
         return []
     stride, padding, dilation = geometry
-    if stride is None or padding is None or dilation is None:
+    if stride is None or padding is None or dilation is None or not isinstance(groups, int):
         return []
     (n, c, h, w), (k, _, r, s) = image.shape, weights.shape
     layout = "nhwc" if c > 1 and image.strides is not None and image.strides[1] == 1 else "nchw"
     directions = ["fwd"] if form.mask is None else _wanted(_value(arguments, form.mask))
-    sizes = (n, c, h, w, k, r, s, stride, padding, dilation, groups)
-    return [Convolution(*sizes, direction, layout, precision) for direction in directions]
+    made = Convolution(
+        n, c, h, w, k, r, s, stride, padding, dilation, groups, "fwd", layout, precision
+    )
+    return [made._replace(direction=direction) for direction in directions]
 
 
 def _precision(tensor: TensorArgument) -> str | None:

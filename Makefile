@@ -3,8 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests at once: one more than two cores, as many tests wait for a while, for a process or for a clock.
-JOBS ?= 3
+# Tests at once: one more than there are cores, as many tests wait for a while, for a process or for a clock.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 INSTALLED := $(VENV)/.installed
 # Installs the versions of constraints.txt, and builds with them, which pip takes from a variable, before 25.3 the first.
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \

@@ -110,21 +110,17 @@ def answer(where: str, times: Sequence[CandidateTime], processes: int) -> str:
     others = [(timed, timed.change) for timed in times[1:] if timed.change is not None]
     best, change = max(others, key=lambda pair: pair[1].speedup)
     if change.real and change.speedup > 1:
-        return (
-            f"At {where} the default takes {ratio(change)} times as long as the best of "
-            f"{len(times)}, {best.how} ({measured})."
-        )
+        lead = f"At {where} the default takes {ratio(change)} times as long as the best"
+        return f"{lead} of {len(times)}, {best.how} ({measured})."
     if all(change.real for _, change in others):
+        lead = f"At {where} the default is the best of {len(times)}"
         slower = number(1 / change.speedup, 3)
-        low, high = (number(1 / end, 3) for end in (change.high, change.low))
-        return (
-            f"At {where} the default is the best of {len(times)}; next is {best.how}, which takes "
-            f"{slower} times as long ({low} … {high}; {measured})."
-        )
-    return (
-        f"At {where} no candidate is significantly faster than the default ({len(others)} timed): "
-        f"it takes {ratio(change)} times as long as {best.how} ({measured})."
-    )
+        ends = f"{number(1 / change.high, 3)} … {number(1 / change.low, 3)}"
+        takes = f"takes {slower} times as long ({ends}; {measured})"
+        return f"{lead}; next is {best.how}, which {takes}."
+    nothing = f"At {where} no candidate is significantly faster than the default"
+    takes = f"it takes {ratio(change)} times as long as {best.how} ({measured})"
+    return f"{nothing} ({len(others)} timed): {takes}."
 
 
 def ratio(change: Change) -> str:

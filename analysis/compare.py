@@ -17,7 +17,7 @@ be the clock's (nvbench judges in cycles, too).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,36 +112,35 @@ class Comparison:
         return were_measured_together(self.sides)
 
     @property
-    def modelled(self) -> list[str]:
+    def names_modelled(self) -> list[str]:
         """Names of the modelled recordings."""
         return [side.name for side in self.sides if side.settings["times"] == "modelled"]
 
     @property
-    def profiled(self) -> list[str]:
+    def names_profiled(self) -> list[str]:
         """Names of the recordings in which every step was profiled."""
-        return [
-            side.name
-            for side in self.sides
-            if side.curve.profiled and side.name not in self.modelled
-        ]
+        profiled = [side.name for side in self.sides if side.curve.profiled]
+        return [name for name in profiled if name not in self.names_modelled]
 
     @property
     def unseen(self) -> list[str]:
         """Names of the recordings with profiled steps, but without device work."""
-        return [
-            side.name
-            for side in self.sides
-            if len(side.kernel_times) and (side.kernel_times["name"] == IDLE).all()
-        ]
+        names = []
+        for compared in self.sides:
+            times = compared.kernel_times
+            if len(times) and (times["name"] == IDLE).all():
+                names.append(compared.name)
+        return names
 
     @property
     def differences(self) -> dict[str, tuple[str, ...]]:
         """Settings that differ between recordings: one value per recording."""
-        names = dict.fromkeys(name for side in self.sides for name in side.settings)
-        values = {
-            name: tuple(side.settings.get(name, "unknown") for side in self.sides) for name in names
-        }
-        return {name: of_sides for name, of_sides in values.items() if len(set(of_sides)) > 1}
+        differing = {}
+        for name in dict.fromkeys(name for each in self.sides for name in each.settings):
+            values = tuple(side.settings.get(name, "unknown") for side in self.sides)
+            if len(set(values)) > 1:
+                differing[name] = values
+        return differing
 
     def regressions(self, over: float) -> list[tuple[str, str, Change]]:
         """Significant increases of step times above a share `over`: name of the recording, batch
@@ -150,13 +149,10 @@ class Comparison:
         level = _FAILS if self.together else LEVEL
         grown = []
         for name, batch, tests in self._tests():
-            larger = [
-                change
-                for change in tests
-                if change.real and change.growth > over and change.p_adjusted < level
-            ]
-            if larger:
-                grown.append((name, batch, max(larger, key=lambda change: change.growth)))
+            real = [change for change in tests if change.real and change.p_adjusted < level]
+            largest = max(real, key=lambda change: change.growth, default=None)
+            if largest is not None and largest.growth > over:
+                grown.append((name, batch, largest))
         return grown
 
     def grown_layers(self, over: float) -> list[GrownLayer]:
@@ -185,7 +181,7 @@ class Comparison:
         """Whether a step time, or a layer of the step, grew certainly by more than a share."""
         return bool(self.regressions(over) or self.grown_layers(over))
 
-    def undecided(self, over: float) -> list[tuple[str, str, Change]]:
+    def find_undecided(self, over: float) -> list[tuple[str, str, Change]]:
         """Where the measurement rules out neither a growth above a share nor its absence; as
         `regressions`.
         """
@@ -215,21 +211,19 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     """
     common = _common(sides)
     if not common:
-        measured = "; ".join(
-            f"{s.name}: {', '.join(str(b) for b in s.curve.conditions)}" for s in sides
-        )
+        sizes = [f"{side.name}: {', '.join(map(str, side.curve.conditions))}" for side in sides]
         raise CurvescopeError(
-            f"No batch size is common to all recordings ({measured}). "
+            f"No batch size is common to all recordings ({'; '.join(sizes)}). "
             "Measure the same ones, or give --batch when importing."
         )
-    # A step without any recorded device work is not idle: it gets no row.
-    worked = [set(s.kernel_times.loc[s.kernel_times["name"] != IDLE, "batch"]) for s in sides]
-    profiled = [b for b in common if all(b in batches for batches in worked)]
     if batch is not None and batch not in common:
         raise CurvescopeError(
             f"Batch {batch} is not in every recording; common are {', '.join(map(str, common))}."
         )
-    chosen = batch if batch is not None else (profiled[-1] if profiled else None)
+    profiled = _list_profiled(sides, common)
+    chosen = batch
+    if chosen is None and profiled:
+        chosen = profiled[-1]
     by = by or _common_rows(sides)
     ratios = tuple(_roof_ratios(sides[0].hardware, other.hardware) for other in sides[1:])
     rows: tuple[ComparedLine, ...] = ()
@@ -249,6 +243,17 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     )
 
 
+def _list_profiled(sides: Sequence[Side], batches: Sequence[Any]) -> list[Any]:
+    """The batch sizes with device work in all recordings: a step without any is not idle, and gets
+    no row.
+    """
+    working = set(batches)
+    for compared in sides:
+        times = compared.kernel_times
+        working &= set(times.loc[times["name"] != IDLE, "batch"])
+    return [batch for batch in batches if batch in working]
+
+
 def refuse_different(sides: Sequence[Side]) -> None:
     """Refuse recordings of different networks, and profiles of different devices or programs;
     CurvescopeError.
@@ -264,11 +269,9 @@ def refuse_different(sides: Sequence[Side]) -> None:
 
 def _other_network(sides: Sequence[Side]) -> str | None:
     named = [side.settings.get("network") for side in sides]
-    return (
-        None
-        if len({*named} - {None}) < 2
-        else f"These are of different networks ({_each(sides, named)})"
-    )
+    if len({*named} - {None}) < 2:
+        return None
+    return f"These are of different networks ({_each(sides, named)})"
 
 
 def _other_device(sides: Sequence[Side]) -> str | None:
@@ -276,23 +279,24 @@ def _other_device(sides: Sequence[Side]) -> str | None:
     network.
     """
     names = [side.hardware.name for side in sides]
-    if len({*names} - {None}) < 2 or not all("imported_from" in side.settings for side in sides):
+    if len({*names} - {None}) < 2 or not _are_imported(sides):
         return None
-    return (
-        f"These profiles are of different devices ({_each(sides, names)}), and do not tell whether "
-        "the "
-        "program is the same"
-    )
+    devices = f"These profiles are of different devices ({_each(sides, names)})"
+    return f"{devices}, and do not tell whether the program is the same"
+
+
+def _are_imported(sides: Sequence[Side]) -> bool:
+    return all("imported_from" in side.settings for side in sides)
 
 
 def _other_program(sides: Sequence[Side]) -> str | None:
-    if not all("imported_from" in side.settings for side in sides):
+    if not _are_imported(sides):
         return None
-    tables = [side.kernel_times[side.kernel_times["name"] != IDLE] for side in sides]
-    for other, table in zip(sides[1:], tables[1:], strict=True):
-        if tables[0].empty or table.empty:  # nothing of the device was recorded: that is said
+    base, *tables = (side.kernel_times[side.kernel_times["name"] != IDLE] for side in sides)
+    for other, table in zip(sides[1:], tables, strict=True):
+        if base.empty or table.empty:  # nothing of the device was recorded: that is said
             continue
-        common = min(_time_in_common(tables[0], table), _time_in_common(table, tables[0]))
+        common = min(_time_in_common(base, table), _time_in_common(table, base))
         if common < _LEAST_IN_COMMON:
             return (
                 f"{sides[0].name} and {other.name} are of different programs: {common:.0%} of the "
@@ -307,14 +311,14 @@ def _time_in_common(table: pd.DataFrame, other: pd.DataFrame) -> float:
     for column in ("layer", "op", "name"):
         if column in table and column in other:
             shared |= table[column].notna() & table[column].isin(set(other[column].dropna()))
-    total_ms = table["exclusive_ms"].sum()
-    return float(table.loc[shared, "exclusive_ms"].sum() / total_ms) if total_ms else 0.0
+    time_ms = table["exclusive_ms"]
+    total_ms = time_ms.sum()
+    return float(time_ms[shared].sum() / total_ms) if total_ms else 0.0
 
 
 def _each(sides: Sequence[Side], values: Sequence[str | None]) -> str:
-    return "; ".join(
-        f"{side.name}: {value or 'unknown'}" for side, value in zip(sides, values, strict=True)
-    )
+    named = zip(sides, values, strict=True)
+    return "; ".join(f"{side.name}: {value or 'unknown'}" for side, value in named)
 
 
 def _common(sides: Sequence[Side]) -> list[Any]:
@@ -323,10 +327,11 @@ def _common(sides: Sequence[Side]) -> list[Any]:
 
 def were_measured_together(sides: Sequence[Side]) -> bool:
     """Whether all were measured in one run, by as many processes each."""
-    return sides[0].run is not None and len({(side.run, side.curve.rounds) for side in sides}) == 1
+    runs = {(side.run, side.curve.rounds) for side in sides}
+    return sides[0].run is not None and len(runs) == 1
 
 
-def decided(
+def is_decided(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], over: float, rounds_of_process: int
 ) -> bool:
     """Whether versions that are being measured together differ by more than a share, or not, at
@@ -338,18 +343,16 @@ def decided(
     steps = pd.DataFrame(rows)
     steps = steps[~steps["profiled"]]
     meta = {TOGETHER: {"run": "", "rounds_of_process": rounds_of_process}}
-    of_names = [steps[steps["factor"] == name].drop(columns="factor") for name in names]
-    sides = [
-        side(name, meta, of_name, statistic=FASTER_HALF)
-        for name, of_name in zip(names, of_names, strict=True)
-    ]
+    sides = []
+    for name in names:
+        of_name = steps[steps["factor"] == name].drop(columns="factor")
+        sides.append(side(name, meta, of_name, statistic=FASTER_HALF))
     lines = _steps(sides, _common(sides))
-    return all(
-        _is_decided(line.tests(index), over) for line in lines for index in range(len(names) - 1)
-    )
+    others = range(len(names) - 1)
+    return all(_are_clear(line.tests(index), over) for line in lines for index in others)
 
 
-def _is_decided(tests: Sequence[Change], over: float) -> bool:
+def _are_clear(tests: Sequence[Change], over: float) -> bool:
     """Whether one test shows a growth over a share, or all rule it out."""
     shown = any(change.decides(over) and change.growth > over for change in tests)
     return bool(tests) and (shown or all(change.decides(over) for change in tests))
@@ -357,11 +360,10 @@ def _is_decided(tests: Sequence[Change], over: float) -> bool:
 
 def _common_rows(sides: Sequence[Side]) -> str:
     """The finest rows that all recordings may have."""
-    if set.intersection(*(set(side.kernel_times["layer"].dropna()) for side in sides)):
+    tables = [side.kernel_times for side in sides]
+    if set.intersection(*(set(table["layer"].dropna()) for table in tables)):
         return LAYER
-    named = all(
-        "op" in side.kernel_times and side.kernel_times["op"].notna().any() for side in sides
-    )
+    named = all("op" in table and table["op"].notna().any() for table in tables)
     return OPERATOR if named else FAMILY
 
 
@@ -374,17 +376,14 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, 
         pace_changes: tuple[Change | None, ...] = ()
         if has_pace:
             paces = [(compared.curve.paces.source(batch), batch) for compared in sides]
-            pace_changes = compare_points(paces, together)[1]
+            _, pace_changes = compare_points(paces, together)
         lines.append(ComparedLine(str(batch), times, changes, pace_changes=pace_changes))
-    return tuple(
-        replace(
-            line,
-            remarks=tuple(
-                _clock_remark(change, *pair) for change, pair in _with_clocks(line, sides, batch)
-            ),
-        )
-        for line, batch in zip(_adjust(lines), common, strict=True)
-    )
+    marked = []
+    for line, batch in zip(_adjust(lines), common, strict=True):
+        clocks = _with_clocks(line, sides, batch)
+        remarks = tuple(_clock_remark(change, *pair) for change, pair in clocks)
+        marked.append(replace(line, remarks=remarks))
+    return tuple(marked)
 
 
 def compare_points(
@@ -409,13 +408,12 @@ def _with_clocks(
     """Each change with the clocks of the base and of the other recording; None unless both are GPUs
     of one model.
     """
-    base = sides[0]
-    for change, other in zip(line.changes, sides[1:], strict=True):
-        alike = base.hardware.name is not None and base.hardware.name == other.hardware.name
-        yield (
-            change,
-            (base.clocks_hz.get(batch), other.clocks_hz.get(batch)) if alike else (None, None),
-        )
+    base, *others = sides
+    for change, other in zip(line.changes, others, strict=True):
+        if base.hardware.name is not None and base.hardware.name == other.hardware.name:
+            yield change, (base.clocks_hz.get(batch), other.clocks_hz.get(batch))
+        else:
+            yield change, (None, None)
 
 
 def _clock_remark(change: Change | None, base_hz: float | None, other_hz: float | None) -> str:
@@ -484,12 +482,14 @@ def _adjust(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
     adjusted = iter(holm(p_values))
     listed = []
     for line, of_line in zip(lines, every, strict=True):
-        changes = tuple(
-            None if change is None else replace(change, p_adjusted=next(adjusted))
-            for change in of_line
-        )
+        changes: list[Change | None] = []
+        for change in of_line:
+            if change is not None:
+                change = replace(change, p_adjusted=next(adjusted))
+            changes.append(change)
         of_time = len(line.changes)
-        listed.append(replace(line, changes=changes[:of_time], pace_changes=changes[of_time:]))
+        of_step, of_pace = tuple(changes[:of_time]), tuple(changes[of_time:])
+        listed.append(replace(line, changes=of_step, pace_changes=of_pace))
     return tuple(listed)
 
 
@@ -498,15 +498,7 @@ def _rows(
 ) -> tuple[tuple[ComparedLine, ...], tuple[ComparedLine, ...]]:
     """The rows at a batch size, and the groups that are tested first; largest change first."""
     terms, families = [], []
-    tables = [side.kernel_times[side.kernel_times["batch"] == batch] for side in sides]
-    if by == KERNEL and len(tables) == 2:
-        tables = [*_with_former_names(*tables)]
-    rows = (
-        align(tables, by == LAYER)
-        if by in (LAYER, OPERATOR)
-        else [_name_groups(table, by) for table in tables]
-    )
-    for compared, keyed in zip(sides, rows, strict=True):
+    for compared, keyed in zip(sides, _keyed_tables(sides, by, batch), strict=True):
         statistic = compared.curve.paces.statistic
         terms.append(estimate_terms(keyed, compared.steps, statistic=statistic))
         used = main_kernels(keyed[keyed["step"].isin(list_used_steps(keyed))], (batch,))
@@ -523,12 +515,28 @@ def _rows(
     for key in lines:
         inside.setdefault(group(key), []).append(key)
     for place, keys in inside.items():
-        for key, line in zip(keys, _adjust([lines[key] for key in keys]), strict=True):
+        adjusted = _adjust([lines[key] for key in keys])
+        for key, line in zip(keys, adjusted, strict=True):
             lines[key] = _as_sure_as(of_group[place], line)
-    found = sorted(lines.values(), key=lambda line: -line.largest_change_ms)
-    remarked = (replace(line, remarks=_remarks(line, ratios, sides, batch)) for line in found)
+    rows = []
+    for line in _largest_first(lines.values()):
+        rows.append(replace(line, remarks=_remarks(line, ratios, sides, batch)))
     working = [line for key, line in of_group.items() if key.kind != IDLE]
-    return tuple(remarked), tuple(sorted(working, key=lambda line: -line.largest_change_ms))
+    return tuple(rows), tuple(_largest_first(working))
+
+
+def _largest_first(lines: Iterable[ComparedLine]) -> list[ComparedLine]:
+    return sorted(lines, key=lambda line: -line.largest_change_ms)
+
+
+def _keyed_tables(sides: Sequence[Side], by: str, batch: int) -> list[pd.DataFrame]:
+    """The kernel times of a batch size, with the label of its row in place of the layer."""
+    tables = [side.kernel_times[side.kernel_times["batch"] == batch] for side in sides]
+    if by in (LAYER, OPERATOR):
+        return align(tables, by == LAYER)
+    if by == KERNEL and len(tables) == 2:
+        tables = [*_with_former_names(*tables)]
+    return [_name_groups(table, by) for table in tables]
 
 
 def _group_of(sides: Sequence[Side], by: str) -> Callable[[Key], Key]:
@@ -568,15 +576,11 @@ def _lines_of(
         times[key] = tuple(time for time, _ in columns)
         logs.append(_log_ratios(times[key], [drawn for _, drawn in columns], rounds, together))
     changes = _with_usual_spread(logs, [min(rounds[0], other) for other in rounds[1:]])
-    return {
-        key: ComparedLine(
-            label(key),
-            of_key,
-            changed,
-            tuple(of_side.get((key.layer, key.phase)) for of_side in families),
-        )
-        for (key, of_key), changed in zip(times.items(), changes, strict=True)
-    }
+    lines = {}
+    for key, changed in zip(times, changes, strict=True):
+        of_key = tuple(of_side.get((key.layer, key.phase)) for of_side in families)
+        lines[key] = ComparedLine(label(key), times[key], changed, of_key)
+    return lines
 
 
 def _with_usual_spread(
@@ -585,32 +589,30 @@ def _with_usual_spread(
     """The changes of all rows, each with at least the usual relative spread."""
     columns = []
     for of_rows, count in zip(zip(*logs, strict=True), rounds, strict=True):
-        known = [log for log in of_rows if log is not None]
-        spread = iter(moderate(known, [count] * len(known), [1.0] * len(known)))
+        logs_of_column = [log for log in of_rows if log is not None]
+        many = len(logs_of_column)
+        spread = iter(moderate(logs_of_column, [count] * many, [1.0] * many))
         columns.append([None if log is None else _change(next(spread)) for log in of_rows])
     return list(zip(*columns, strict=True))
 
 
 def _as_sure_as(group: ComparedLine, line: ComparedLine) -> ComparedLine:
     """A row of a group: it changed no surer than the group did."""
-    changes = tuple(
-        None
-        if change is None
-        else replace(
-            change, p_adjusted=max(change.p_adjusted, 1.0 if whole is None else whole.p_adjusted)
-        )
-        for change, whole in zip(line.changes, group.changes, strict=True)
-    )
-    return replace(line, changes=changes)
+    changes: list[Change | None] = []
+    for change, whole in zip(line.changes, group.changes, strict=True):
+        if change is not None:
+            p_group = 1.0 if whole is None else whole.p_adjusted
+            change = replace(change, p_adjusted=max(change.p_adjusted, p_group))
+        changes.append(change)
+    return replace(line, changes=tuple(changes))
 
 
 def _class_of(sides: Sequence[Side], layer: str | None) -> str | None:
     """The class of a layer, if all recordings that know one agree."""
-    classes = {
-        side.layer_classes[layer]
-        for side in sides
-        if layer is not None and layer in side.layer_classes
-    }
+    classes = set()
+    for compared in sides:
+        if layer is not None and layer in compared.layer_classes:
+            classes.add(compared.layer_classes[layer])
     return classes.pop() if len(classes) == 1 else None
 
 
@@ -623,21 +625,15 @@ def _with_former_names(
     Two kernels that only one recording has are one if they have the same place (layer, phase and
     operator) and the same name up to its parameters, and else if each is alone at its place.
     """
-    places = [
-        {
-            (row.name, *_place(row))
-            for row in table[~table["name"].isin(set(others["name"]))].itertuples(index=False)
-        }
-        for table, others in ((base, other), (other, base))
-    ]
+    places = [_own_kernels(base, other), _own_kernels(other, base)]
     both: dict[str, str] = {}  # names of either recording, with the common one
     for key_of in (_by_name_and_place, _by_place):
         keyed = []
         for of_side in places:
             named: dict[_Place, set[str]] = {}
-            for name, *place in of_side:
+            for name, place in of_side:
                 if name not in both:
-                    named.setdefault(key_of(name, tuple(place)), set()).add(name)
+                    named.setdefault(key_of(name, place), set()).add(name)
             keyed.append({key: names.pop() for key, names in named.items() if len(names) == 1})
         before, after = keyed
         for key in before.keys() & after.keys():
@@ -646,6 +642,12 @@ def _with_former_names(
                 both[before[key]] = both[after[key]] = change
     first, second = (table.assign(name=table["name"].replace(both)) for table in (base, other))
     return first, second
+
+
+def _own_kernels(table: pd.DataFrame, other: pd.DataFrame) -> set[tuple[str, _Place]]:
+    """The kernels that the other recording lacks, each with its places."""
+    own = table[~table["name"].isin(set(other["name"]))]
+    return {(row.name, _place(row)) for row in own.itertuples(index=False)}
 
 
 def _by_name_and_place(name: str, place: _Place) -> _Place:
@@ -657,9 +659,8 @@ def _by_place(_: str, place: _Place) -> _Place:
 
 
 def _place(row: Any) -> _Place:
-    return tuple(
-        None if pd.isna(part) else part for part in (row.layer, row.phase, getattr(row, "op", None))
-    )
+    parts = (row.layer, row.phase, getattr(row, "op", None))
+    return tuple(None if pd.isna(part) else part for part in parts)
 
 
 def _name_groups(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -667,9 +668,8 @@ def _name_groups(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:
     names = kernel_times["name"].mask(kernel_times["name"] == IDLE, None)
     if by != FAMILY:
         return kernel_times.assign(layer=names, phase=None)
-    return kernel_times.assign(
-        layer=names.map({name: family(name) for name in names.dropna().unique()})
-    )
+    families = {name: family(name) for name in names.dropna().unique()}
+    return kernel_times.assign(layer=names.map(families))
 
 
 def _column(terms: Terms, key: Key) -> tuple[float, Floats] | tuple[None, None]:
@@ -684,13 +684,17 @@ def _roof_ratios(base: Hardware, other: Hardware) -> dict[str, tuple[float, str]
     ratios = {}
     for level in ("compute", "DRAM"):
         for kind in (PEAK, CEILING):
-            pair = [
-                next((r.per_s for r in hardware.roofs if r.level == level and r.kind == kind), None)
-                for hardware in (base, other)
-            ]
-            if pair[0] is not None and pair[1] is not None:
-                ratios[level] = (pair[1] / pair[0], kind)
+            before, after = _roof(base, level, kind), _roof(other, level, kind)
+            if before is not None and after is not None:
+                ratios[level] = (after / before, kind)
     return ratios
+
+
+def _roof(hardware: Hardware, level: str, kind: str) -> float | None:
+    for roof in hardware.roofs:
+        if roof.level == level and roof.kind == kind:
+            return roof.per_s
+    return None
 
 
 def _remarks(
@@ -700,27 +704,34 @@ def _remarks(
     batch: int,
 ) -> tuple[str, ...]:
     remarks = []
-    before = line.families[0]
-    with_clocks = _with_clocks(line, sides, batch)
-    for position, ((change, clocks), ratio) in enumerate(
-        zip(with_clocks, ratios, strict=True), start=1
+    before, *families = line.families
+    base_ms, *times_ms = line.times_ms
+    # Idle time, and what is different work in each recording, follow no roof.
+    works = line.label != IDLE and not line.label.startswith(OTHERS)
+    changes = _with_clocks(line, sides, batch)
+    for after, time_ms, (change, clocks), ratio in zip(
+        families, times_ms, changes, ratios, strict=True
     ):
-        after, texts = line.families[position], []
+        texts = []
         if before != after and before in ALGORITHMS and after in ALGORITHMS:
             texts.append(f"{before} → {after}")
-        # of one device nothing follows from its roofs
-        differ = any(value != 1.0 for value, _ in ratio.values())
-        # Idle time, and what is different work in each recording, follow no roof.
-        works = line.label != IDLE and not line.label.startswith(OTHERS)
-        if change is not None and len(ratio) == 2 and differ and works:
-            low, high = sorted(value for value, _ in ratio.values())
-            if change.speedup < low / _SPARE:
-                texts.append("behind the hardware")
-            elif change.speedup > high * _SPARE:
-                texts.append("ahead of the hardware")
-        if line.times_ms[0] is None or line.times_ms[position] is None:
+        if change is not None and works:
+            texts.append(_beside_hardware(change, ratio))
+        if base_ms is None or time_ms is None:
             texts.append("only in one")
-        if line.label != IDLE and (clock := _clock_remark(change, *clocks)):
-            texts.append(clock)
-        remarks.append("; ".join(texts))
+        if line.label != IDLE:
+            texts.append(_clock_remark(change, *clocks))
+        remarks.append("; ".join(filter(None, texts)))
     return tuple(remarks)
+
+
+def _beside_hardware(change: Change, ratio: Mapping[str, tuple[float, str]]) -> str:
+    """Whether a change is less, or more, than the roofs of both devices let expect."""
+    values = sorted(value for value, _ in ratio.values())
+    # of one device nothing follows from its roofs
+    if len(values) != 2 or values == [1.0, 1.0]:
+        return ""
+    low, high = values
+    if change.speedup < low / _SPARE:
+        return "behind the hardware"
+    return "ahead of the hardware" if change.speedup > high * _SPARE else ""

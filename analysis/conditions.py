@@ -27,30 +27,24 @@ def conditions_of(recordings: Sequence[Recording]) -> list[str]:
 
     E.g. `jax: images channels last; …; 2 threads; first step after 3.2 s`.
     """
-    named = [recording.meta for recording in recordings if is_of_a_network(recording.meta)]
     by_setting: dict[str, list[Mapping[str, Any]]] = {}
-    for meta in named:
-        by_setting.setdefault(framework_name(meta), []).append(meta)
+    for recording in recordings:
+        if is_of_a_network(recording.meta):
+            by_setting.setdefault(framework_name(recording.meta), []).append(recording.meta)
     if len(by_setting) < 2 and set(by_setting) <= {TORCH, TORCH_COMPILE}:
         return []
-    return [
-        "; ".join(
-            [f"{name}: {CONDITIONS[name]}", *_updates(name, metas), *_describe_measuring(metas)]
-        )
-        + "."
-        for name, metas in by_setting.items()
-        if name in CONDITIONS
-    ]
+    lines = []
+    for name, metas in by_setting.items():
+        if name in CONDITIONS:
+            said = [f"{name}: {CONDITIONS[name]}", *_updates(name, metas)]
+            lines.append(f"{'; '.join([*said, _threads(metas), _setup(metas)])}.")
+    return lines
 
 
 def _updates(name: str, metas: Sequence[Mapping[str, Any]]) -> list[str]:
     """How the steps write their parameters; nothing of those that only run forward."""
     trains = any(meta.get("mode") != "forward" for meta in metas)
     return [UPDATES[name]] if trains and name in UPDATES else []
-
-
-def _describe_measuring(metas: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [_threads(metas), _setup(metas)]
 
 
 def is_of_a_network(meta: Mapping[str, Any]) -> bool:
@@ -63,11 +57,12 @@ def _threads(metas: Sequence[Mapping[str, Any]]) -> str:
     """The threads on a CPU; on a GPU they do not compute."""
     if all((meta.get("device") or {}).get("kind") == "cuda" for meta in metas):
         return "on a GPU"
-    threads = (threads_of(meta, torch=not meta.get("runs_in")) for meta in metas)
-    counts = sorted({count for count in threads if count is not None})
+    threads = {threads_of(meta, torch=not meta.get("runs_in")) for meta in metas}
+    counts = sorted(count for count in threads if count is not None)
     if not counts:
         return "threads unknown"
-    return f"{' or '.join(map(str, counts))} {'thread' if counts == [1] else 'threads'}"
+    noun = "thread" if counts == [1] else "threads"
+    return f"{' or '.join(map(str, counts))} {noun}"
 
 
 def _setup(metas: Sequence[Mapping[str, Any]]) -> str:
@@ -78,4 +73,5 @@ def _setup(metas: Sequence[Mapping[str, Any]]) -> str:
     if not seconds:
         return "time of the first step unknown"
     least, most = number(min(seconds)), number(max(seconds))
-    return f"first step after {least if least == most else f'{least} to {most}'} s"
+    times = least if least == most else f"{least} to {most}"
+    return f"first step after {times} s"

@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 
@@ -108,41 +109,44 @@ def fit_pieces(
 ) -> Fit:
     """The pieces of a curve; sizes increase, and `errors` are relative, where they are known."""
     x, y = np.asarray(sizes, np.float64), np.asarray(times, np.float64)
-    relative = np.ones(len(x)) if errors is None else np.maximum(errors, LEAST_NOISE)
+    count = len(x)
+    relative = np.ones(count) if errors is None else np.maximum(errors, LEAST_NOISE)
     weights = 1 / (_scale(y) * relative) ** 2
     places = _places(x, y)
     squares = _squares(x, y, weights, places)
-    known = None if errors is None else float(np.median(relative))
     stairs = _staircases(x, places)
-    place_price = _PRICE_OF_PLACE * math.log(max(len(x), 3))
-    if known is None:
-        place_price += _PRICE_OF_JUMP * min(1.0, len(x) / _MANY) ** 2
+    place_price = _PRICE_OF_PLACE * math.log(max(count, 3))
+    noises: Sequence[float] | Floats = [float(np.median(relative))]
+    if errors is None:
+        place_price += _PRICE_OF_JUMP * min(1.0, count / _MANY) ** 2
+        noises = _NOISES
     searched = []
-    for noise in _NOISES if known is None else (known,):
-        price, scale = _price(noise, len(x)), noise if known is None else 1.0
+    for noise in noises:
+        price, scale = _price(noise, count), noise if errors is None else 1.0
         every = np.stack([squares[kind] / scale**2 + price * _COSTS[kind] for kind in _COSTS])
         costs = every.min(axis=0)
-        lean = _lean(noise, len(x)) if known is None else 0.0
-        found = [_search(costs, place_price)]
-        found += [(_sum(costs, cuts) + place_price, cuts) for cuts in stairs]
-        cost, cuts = min(found, key=lambda one: one[0])
+        ways = [_search(costs, place_price)]
+        ways += [(_sum(costs, cuts) + place_price, cuts) for cuts in stairs]
+        cost, cuts = min(ways, key=itemgetter(0))
+        lean = _lean(noise, count) if errors is None else 0.0
         searched.append((cost + lean, cuts, every))
-    cost, cuts, every = min(searched, key=lambda one: one[0])
+    cost, cuts, every = min(searched, key=itemgetter(0))
     if errors is None:
         shaped = find_jumps(x, y, _PRICE_OF_FACTOR)
         agrees = [int(places[cut]) for cut in cuts[1:-1]] == list(shaped.cuts)
         if shaped.cost < cost + (_SHARED_WHERE_ALIKE if agrees and shaped.cuts else _SHARED):
             return _fit_shaped(x, y, shaped)
-    edges, kinds = [*places.tolist(), len(x)], list(_COSTS)
-    of_pieces = [
-        (edges[begin], edges[end], kinds[int(every[:, begin, end - 1].argmin())])
-        for begin, end in pairwise(cuts)
-    ]
-    pieces = tuple(_piece(x, y, weights, *one) for one in of_pieces)
-    noise, degrees = (1.0, math.inf) if errors is not None else _noise(x, y, weights, pieces)
+    edges, kinds = [*places.tolist(), count], list(_COSTS)
+    pieces = []
+    for begin, end in pairwise(cuts):
+        kind = kinds[int(every[:, begin, end - 1].argmin())]
+        pieces.append(_piece(x, y, weights, edges[begin], edges[end], kind))
+    noise, degrees = 1.0, math.inf
+    if errors is None:
+        noise, degrees = _noise(x, y, weights, pieces)
     whole = min(float(rest[0, -1]) for rest in squares.values())
-    smooth_noise = math.sqrt(max(whole, 0.0) / max(len(x) - 2, 1))
-    return Fit(x, y, pieces, noise, degrees, smooth_noise, relative * noise)
+    smooth_noise = math.sqrt(max(whole, 0.0) / max(count - 2, 1))
+    return Fit(x, y, tuple(pieces), noise, degrees, smooth_noise, relative * noise)
 
 
 def _fit_shaped(x: Floats, y: Floats, shaped: Shaped) -> Fit:
@@ -197,16 +201,13 @@ def fit_sizes_alone(
 
 def _noise(x: Floats, y: Floats, weights: Floats, pieces: Sequence[Piece]) -> tuple[float, float]:
     """The relative error of a time, and its degrees of freedom."""
-    rest = 0.0
+    rest, fitted = 0.0, len(pieces) - 1
     for piece in pieces:
         of_piece = slice(piece.first, piece.last + 1)
         matrix = _basis(x[of_piece], piece.power, piece.knot)
-        rest += float(weights[of_piece] @ (y[of_piece] - matrix @ piece.coefficients) ** 2)
-    fitted = (
-        len(pieces)
-        - 1
-        + sum(len(piece.coefficients) + (piece.knot is not None) for piece in pieces)
-    )
+        missed = y[of_piece] - matrix @ piece.coefficients
+        rest += float(weights[of_piece] @ missed**2)
+        fitted += len(piece.coefficients) + (piece.knot is not None)
     degrees = max(len(x) - fitted, 0) + WEIGHT
     return max(math.sqrt((rest + WEIGHT * USUAL_NOISE**2) / degrees), LEAST_NOISE), degrees
 
@@ -218,22 +219,23 @@ def _lean(noise: float, count: int) -> float:
 
 def _basis(x: Floats, power: float, knot: float | None) -> Floats:
     """Columns that a piece adds up."""
-    one = np.ones(len(x))
+    ones = np.ones(len(x))
     if knot is not None:
         if power == 0.0:  # a constant, then a line
-            return np.column_stack([one, np.maximum(x - knot, 0)])
+            return np.column_stack([ones, np.maximum(x - knot, 0)])
         if power == 0.5:  # a line, then a constant
-            return np.column_stack([one, np.minimum(x, knot)])
-        return np.column_stack([one, x, np.maximum(x - knot, 0)])
-    return one[:, None] if power == 0.0 else np.column_stack([one, np.asarray(x**power)])
+            return np.column_stack([ones, np.minimum(x, knot)])
+        return np.column_stack([ones, x, np.maximum(x - knot, 0)])
+    return ones[:, None] if power == 0.0 else np.column_stack([ones, np.asarray(x**power)])
 
 
 def _places(x: Floats, y: Floats) -> Ints:
     """Where a piece may begin: everywhere, or where the time per size changes most, in order."""
     if len(x) <= _MOST_PLACES:
         return np.arange(len(x))
-    logs = np.diff(np.log(y)) - np.median(np.diff(np.log(y)))
-    largest = 1 + np.argsort(-np.abs(logs))[: _MOST_PLACES - 1]
+    rises = np.diff(np.log(y))
+    steepest = np.argsort(-np.abs(rises - np.median(rises)))
+    largest = 1 + steepest[: _MOST_PLACES - 1]
     return np.unique(np.concatenate([[0], largest, np.minimum(largest + 1, len(x) - 1)]))
 
 
@@ -250,19 +252,20 @@ def _squares(x: Floats, y: Floats, weights: Floats, places: Ints) -> dict[float,
         sums = np.concatenate([[0.0], np.cumsum(weights * values)])
         return np.asarray(sums[end] - sums[begin])
 
-    one, scaled = total(np.ones(len(x))), x / x[-1]
-    of_y, of_yy = total(y), total(y * y)
+    of_1, of_y, of_yy = total(np.ones(len(x))), total(y), total(y * y)
+    scaled = x / x[-1]
     counts = end - begin
     least = 1e-12 * np.maximum(of_yy, 1e-300)
     with np.errstate(divide="ignore", invalid="ignore"):
-        constant = np.where(possible, of_yy - of_y**2 / one, np.inf)
+        constant = np.where(possible, of_yy - of_y**2 / of_1, np.inf)
         left = {0.0: np.maximum(constant, least)}
         for power in _POWERS:
             column = scaled**power
             of_x, of_xx, of_xy = total(column), total(column**2), total(column * y)
-            slope = (one * of_xy - of_x * of_y) / (one * of_xx - of_x**2)
-            gain = slope * (of_xy - of_x * of_y / one)
-            fits = possible & (slope > 0) & (counts > (1 if power == 1.0 else 2))
+            slope = (of_1 * of_xy - of_x * of_y) / (of_1 * of_xx - of_x**2)
+            gain = slope * (of_xy - of_x * of_y / of_1)
+            enough = counts > (1 if power == 1.0 else 2)
+            fits = possible & (slope > 0) & enough
             left[power] = np.where(fits, np.maximum(constant - gain, least), constant)
     left[_BENT] = _bent(scaled, y, weights, edges, left[1.0])
     return left
@@ -274,11 +277,8 @@ def _bent(x: Floats, y: Floats, weights: Floats, edges: Ints, straight: Floats) 
     Sums of columns from one place to another are differences of sums from the beginning, so each
     piece with each knot is one small system.
     """
-    powers = {"1": np.ones(len(x)), "x": x, "xx": x * x, "y": y, "xy": x * y}
-    sums = {
-        name: np.concatenate([[0.0], np.cumsum(weights * column)])[edges]
-        for name, column in powers.items()
-    }
+    columns = {"1": np.ones(len(x)), "x": x, "xx": x * x, "y": y, "xy": x * y}
+    sums = {name: _sums_to(edges, weights * column) for name, column in columns.items()}
     best = straight.copy()
     last = len(edges) - 1
     for begin in range(last - 1):
@@ -291,10 +291,12 @@ def _bent(x: Floats, y: Floats, weights: Floats, edges: Ints, straight: Floats) 
         of_xh = behind["xx"] - at * behind["x"]
         of_hh = of_xh - at * of_h
         of_hy = behind["xy"] - at * behind["y"]
-        one, of_x, of_y = whole["1"], whole["x"], whole["y"]
-        xx, hh = whole["xx"] - of_x**2 / one, of_hh - of_h**2 / one
-        xh = of_xh - of_x * of_h / one
-        xy, hy = whole["xy"] - of_x * of_y / one, of_hy - of_h * of_y / one
+        of_1, of_x, of_y = whole["1"], whole["x"], whole["y"]
+        xx = whole["xx"] - of_x**2 / of_1
+        hh = of_hh - of_h**2 / of_1
+        xh = of_xh - of_x * of_h / of_1
+        xy = whole["xy"] - of_x * of_y / of_1
+        hy = of_hy - of_h * of_y / of_1
         possible = (knots < ends - 1) & (edges[ends] - edges[begin] > 3)
         gain = np.where(possible, _bent_gain(xx, xh, hh, xy, hy), 0.0).max(axis=0)
         constant_rest = _constant_rest(weights, y, edges, begin)[1:]
@@ -303,14 +305,18 @@ def _bent(x: Floats, y: Floats, weights: Floats, edges: Ints, straight: Floats) 
     return best
 
 
+def _sums_to(edges: Ints, values: Floats) -> Floats:
+    """Sums from the beginning to before each place."""
+    return np.asarray(np.concatenate([[0.0], np.cumsum(values)])[edges])
+
+
 def _constant_rest(weights: Floats, y: Floats, edges: Ints, begin: int) -> Floats:
     """The squares that a constant leaves from one place to before each later one."""
-    one, of_y, of_yy = (
-        np.concatenate([[0.0], np.cumsum(weights * column)])[edges]
-        for column in (np.ones(len(y)), y, y * y)
+    of_1, of_y, of_yy = (
+        _sums_to(edges, weights * column) for column in (np.ones(len(y)), y, y * y)
     )
     after = slice(begin + 1, None)
-    square = (of_y[after] - of_y[begin]) ** 2 / (one[after] - one[begin])
+    square = (of_y[after] - of_y[begin]) ** 2 / (of_1[after] - of_1[begin])
     return np.asarray(of_yy[after] - of_yy[begin] - square)
 
 
@@ -332,24 +338,17 @@ def _best_knot(x: Floats, y: Floats, weights: Floats) -> tuple[float, float, flo
     if len(inner) > _MOST_PLACES:
         inner = inner[np.linspace(0, len(inner) - 1, _MOST_PLACES).astype(int)]
     root = np.sqrt(weights)
-    behind = np.maximum(x[None, :] - inner[:, None], 0.0)
-    below = np.minimum(x[None, :], inner[:, None])
-    one, target = root, root * y
-    best = (math.inf, float(inner[0]), 1.0)
-    whole = np.stack(
-        [
-            np.broadcast_to(one, behind.shape),
-            np.broadcast_to(root * x, behind.shape),
-            root * behind,
-        ],
-        2,
-    )
-    left, coefficients = _least_squares(whole, target)
+    behind = root * np.maximum(x[None, :] - inner[:, None], 0.0)
+    below = root * np.minimum(x[None, :], inner[:, None])
+    target, shape = root * y, behind.shape
+    level, slope = np.broadcast_to(root, shape), np.broadcast_to(root * x, shape)
+    left, coefficients = _least_squares(np.stack([level, slope, behind], 2), target)
     falls = (coefficients[:, 1] < 0) | (coefficients[:, 1] + coefficients[:, 2] < 0)
+    best = (math.inf, float(inner[0]), 1.0)
     for squares, kind in (
         (np.where(falls, np.inf, left), 1.0),
-        (_two_columns(one, root * behind, target), 0.0),
-        (_two_columns(one, root * below, target), 0.5),
+        (_two_columns(root, behind, target), 0.0),
+        (_two_columns(root, below, target), 0.5),
     ):
         place = int(np.argmin(squares))
         if squares[place] < best[0]:
@@ -357,9 +356,9 @@ def _best_knot(x: Floats, y: Floats, weights: Floats) -> tuple[float, float, flo
     return best
 
 
-def _two_columns(one: Floats, column: Floats, target: Floats) -> Floats:
+def _two_columns(level: Floats, column: Floats, target: Floats) -> Floats:
     """The squares that a constant and one rising column leave, for each row of columns."""
-    matrix = np.stack([np.broadcast_to(one, column.shape), column], 2)
+    matrix = np.stack([np.broadcast_to(level, column.shape), column], 2)
     left, coefficients = _least_squares(matrix, target)
     return np.where(coefficients[:, 1] < 0, np.inf, left)
 
@@ -371,9 +370,9 @@ def _least_squares(matrix: Floats, target: Floats) -> tuple[Floats, Floats]:
     scaled = matrix / scale
     gram = np.einsum("kni,knj->kij", scaled, scaled) + 1e-10 * np.eye(matrix.shape[2])
     right = np.einsum("kni,n->ki", scaled, target)
-    found = np.linalg.solve(gram, right[..., None])[..., 0]
-    rest = target - np.einsum("kni,ki->kn", scaled, found)
-    return (rest**2).sum(axis=1), found / scale[:, 0, :]
+    solution = np.linalg.solve(gram, right[..., None])[..., 0]
+    rest = target - np.einsum("kni,ki->kn", scaled, solution)
+    return (rest**2).sum(axis=1), solution / scale[:, 0, :]
 
 
 def _search(costs: Floats, jump: float) -> tuple[float, list[int]]:
@@ -395,16 +394,18 @@ def _staircases(x: Floats, places: Ints) -> list[list[int]]:
     """The cuts just above the multiples of a number, for each number that makes three or more: of
     them one place is found, not each.
     """
-    found = []
+    staircases: list[list[int]] = []
     sizes = x[places]
+    most = 1 + len(sizes) / _LEAST_OF_STAIR
     for step in range(2, int(x[-1] // 2)):
         stairs = np.ceil(sizes / step)
-        cuts = [0, *(1 + np.flatnonzero(np.diff(stairs))).tolist(), len(sizes)]
-        if _LEAST_STAIRS < len(cuts) <= 1 + len(sizes) / _LEAST_OF_STAIR and cuts not in found:
-            found.append(cuts)
-        if step > 4 * len(sizes) and len(found) > _MOST_PLACES:
+        rises = 1 + np.flatnonzero(np.diff(stairs))
+        cuts = [0, *rises.tolist(), len(sizes)]
+        if _LEAST_STAIRS < len(cuts) <= most and cuts not in staircases:
+            staircases.append(cuts)
+        if step > 4 * len(sizes) and len(staircases) > _MOST_PLACES:
             break
-    return found
+    return staircases
 
 
 def _sum(costs: Floats, cuts: list[int]) -> float:

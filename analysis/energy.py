@@ -21,6 +21,10 @@ from .decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
 from .decompose.functionals import Functional
 from .decompose.statistics import Estimate
 
+_TOO_SHORT = (
+    "its visits were too short for the source; record it with `curvescope diagnose --of energy`"
+)
+
 
 @dataclass(frozen=True)
 class PowerSplit:
@@ -65,22 +69,17 @@ def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
         raise CurvescopeError(
             "--curvature throughput is of times: of energies choose log2 or linear."
         )
-    steps, source = with_set_aside(recording.frame("steps")), recording.meta.get("energy") or {}
+    steps = with_set_aside(recording.frame("steps"))
+    source = recording.meta.get("energy") or {}
     timed = steps[~steps["profiled"].astype(bool)]
     measured = timed[timed["energy_uj"].notna()]
     if measured.empty:
-        why = (
-            source.get("missing")
-            or "its visits were too short for the source; record it with `curvescope diagnose --of "
-            "energy`"
-        )
+        why = source.get("missing") or _TOO_SHORT
         raise CurvescopeError(f"{recording.path} has no energy of steps: {why}.")
     # a curve divides by 10⁶: from ns to ms, from µJ to J
     joules = measured.assign(duration_ns=measured["energy_uj"])
-    curve, times = (
-        cost_curve(joules, recording.statistic),
-        cost_curve(measured, recording.statistic),
-    )
+    curve = cost_curve(joules, recording.statistic)
+    times = cost_curve(measured, recording.statistic)
     findings = find(curve, axis)
     fixed = find_fixed_cost(curve, curve.conditions)
     return EnergyDiagnosis(
@@ -104,13 +103,11 @@ def split_by_power(functional: Functional, energies: Curve, times: Curve) -> Pow
     powers_w = _powers_w(energies, times)
     base_w = powers_w[min(functional.conditions)]
     seconds = {point.condition: point.time_ms.value / 1e3 for point in times.joint}
-    return PowerSplit(
-        base_w * math.fsum(weight * seconds[batch] for batch, weight in functional.coefficients),
-        math.fsum(
-            weight * (powers_w[batch] - base_w) * seconds[batch]
-            for batch, weight in functional.coefficients
-        ),
-    )
+    by_time, by_power = [], []
+    for batch, weight in functional.coefficients:
+        by_time.append(weight * seconds[batch])
+        by_power.append(weight * (powers_w[batch] - base_w) * seconds[batch])
+    return PowerSplit(base_w * math.fsum(by_time), math.fsum(by_power))
 
 
 def _powers_w(energies: Curve, times: Curve) -> dict[int, float]:

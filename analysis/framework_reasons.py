@@ -29,12 +29,11 @@ def reasons(recordings: Sequence[Recording]) -> list[str]:
         if is_of_a_network(recording.meta):
             what = tuple(recording.meta.get(key) for key in ("network", "mode", "precision"))
             groups.setdefault(what, []).append(recording)
-    return [
-        f"{network} {mode} at batch {sentence}"
-        for (network, mode, _), group in groups.items()
-        for pair in combinations(group, 2)
-        for sentence in _of_pair(pair)
-    ]
+    sentences = []
+    for (network, mode, _), group in groups.items():
+        for pair in combinations(group, 2):
+            sentences += [f"{network} {mode} at batch {sentence}" for sentence in _of_pair(pair)]
+    return sentences
 
 
 def _of_pair(pair: Sequence[Recording]) -> Iterator[str]:
@@ -42,30 +41,31 @@ def _of_pair(pair: Sequence[Recording]) -> Iterator[str]:
     if names[0] == names[1]:
         return
     try:
-        sides = [
-            prepare_side(name, recording, recording.frame("steps"))
-            for name, recording in zip(names, pair, strict=True)
-        ]
+        sides = []
+        for name, recording in zip(names, pair, strict=True):
+            sides.append(prepare_side(name, recording, recording.frame("steps")))
         comparison = compare(sides)
     except CurvescopeError:  # nothing was measured in both: the table says why
         return
     if not comparison.steps:
         return
-    line = next(
-        (line for line in comparison.steps if line.label == str(comparison.batch)),
-        comparison.steps[-1],
-    )
+    line = comparison.steps[-1]
+    for step in comparison.steps:
+        if step.label == str(comparison.batch):
+            line = step
     first, second = line.times_ms
     if first is None or second is None:
         return
     slow = int(second > first)
     least, most = sorted((first, second))
     times = f"{names[slow]} takes {number(most)} ms, {names[1 - slow]} {number(least)} ms"
-    rounds = {
-        name: side.curve.at(int(line.label)).rounds for name, side in zip(names, sides, strict=True)
-    }
-    once = " and ".join(name for name in names if rounds[name] == 1)
-    repeats = f" Whether it repeats is unknown: {once} ran in one process." if once else ""
+    single = []
+    for name, side in zip(names, sides, strict=True):
+        if side.curve.at(int(line.label)).rounds == 1:
+            single.append(name)
+    repeats = ""
+    if single:
+        repeats = f" Whether it repeats is unknown: {' and '.join(single)} ran in one process."
     yield f"{line.label}: {times}.{_layers(comparison, slow, most - least)}{repeats}"
 
 
@@ -73,19 +73,18 @@ def _layers(comparison: Comparison, slow: int, more_ms: float) -> str:
     def growth_ms(row: ComparedLine) -> float:
         return (row.times_ms[slow] or 0.0) - (row.times_ms[1 - slow] or 0.0)
 
-    rows = sorted(comparison.rows, key=growth_ms, reverse=True)[:_ROWS]
-    named = [_name_sides(row, slow, growth_ms(row)) for row in rows if growth_ms(row) > 0]
-    if not named:
+    largest = sorted(comparison.rows, key=growth_ms, reverse=True)[:_ROWS]
+    grown = [row for row in largest if growth_ms(row) > 0]
+    if not grown:
         return " No layer was recorded in both."
-    return f" Of {number(more_ms)} ms more: {'; '.join(named)}."
+    named = "; ".join(_name_sides(row, slow, growth_ms(row)) for row in grown)
+    return f" Of {number(more_ms)} ms more: {named}."
 
 
 def _name_sides(row: ComparedLine, slow: int, growth_ms: float) -> str:
     """A layer with its times, and its kernels where both are known."""
-    before, after = (
-        "none" if time is None else f"{number(time)} ms"
-        for time in (row.times_ms[1 - slow], row.times_ms[slow])
-    )
+    both = (row.times_ms[1 - slow], row.times_ms[slow])
+    before, after = ("none" if time is None else f"{number(time)} ms" for time in both)
     kernels = [family for family in row.families if family not in (None, "unknown")]
     names = f", {kernels[1 - slow]} → {kernels[slow]}" if len(kernels) == 2 else ""
     return f"{row.label} +{number(growth_ms)} ({before} → {after}{names})"

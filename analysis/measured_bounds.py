@@ -85,8 +85,8 @@ def measured_bounds(recording: Recording) -> tuple[MeasuredBound, ...]:
     """The bound of every kernel whose throughputs were measured, the longest first."""
     hardware = hardware_of(recording.meta)
     rows = plain_rows(kernel_totals(device_work(recording), KERNEL_IDENTITY, _READ))
-    found = (_bound(row, hardware) for row in rows if _share(row, "sm_use") is not None)
-    return tuple(sorted(found, key=lambda bound: -bound.time_ms))
+    bounds = (_bound(row, hardware) for row in rows if _share(row, "sm_use") is not None)
+    return tuple(sorted(bounds, key=lambda bound: -bound.time_ms))
 
 
 def _bound(row: Any, hardware: Hardware) -> MeasuredBound:

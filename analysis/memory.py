@@ -23,7 +23,12 @@ from ..profiling.recording.schema import PEAKS
 from ..profiling.recording.store import Recording
 from .decompose.curve import UNKNOWN, Curve, Point, coefficients, cost_curve, known_batch
 from .decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
-from .decompose.repeated_layers import classes_with, find_repeated_layers, group_of
+from .decompose.repeated_layers import (
+    OPERATOR_COLUMNS,
+    classes_with,
+    find_repeated_layers,
+    group_of,
+)
 from .decompose.statistics import Estimate, Floats, normal_estimate
 from .decompose.terms import work_label
 
@@ -234,9 +239,7 @@ def _find_repeated(
     rows: pd.DataFrame, recording: Recording, classes: Mapping[str, str]
 ) -> dict[str, tuple[str, ...]]:
     """The groups of layers that do the same work with the same memory."""
-    operators = recording.arrow(
-        "operators", ["batch", "layer", "phase", "op", "arguments", "calls"]
-    )
+    operators = recording.arrow("operators", OPERATOR_COLUMNS)
     sums = rows.dropna(subset="layer").groupby(["batch", "layer"])["bytes"].sum()
     steps = {}
     for batch, of_batch in sums.unstack("layer").groupby("batch"):

@@ -24,6 +24,7 @@ from .decompose.statistics import (
     Ints,
     block_estimate,
     holm,
+    median_by_group,
 )
 
 WINDOW = 64  # steps of the log, in which drift is small
@@ -80,13 +81,16 @@ def find_edges(
         limit: the largest size with a graph; None if unknown, 0 without graphs.
         captured: captured sizes, increasing.
     """
-    edges = []
-    value = measure_edge(steps, curve, limit, _SLOPE_SIZES) if limit else None
-    if value and limit and value.p < LEVEL and value.value >= MATERIAL * _time_at(curve, limit):
-        ends = limit, int(steps.sizes.max())
-        edges.append(_edge(steps, value, value.p, ends, known=True, captured=True))
-    sizes = curve[0]
-    parts = [sizes] if not limit else [sizes[sizes <= limit], sizes[sizes > limit]]
+    edges: list[Edge] = []
+    value: Estimate | None = None
+    sizes, _ = curve
+    parts = [sizes]
+    if limit:
+        parts = [sizes[sizes <= limit], sizes[sizes > limit]]
+        value = measure_edge(steps, curve, limit, _SLOPE_SIZES)
+        if value and value.p < LEVEL and value.value >= MATERIAL * _time_at(curve, limit):
+            ends = (limit, int(steps.sizes.max()))
+            edges.append(_edge(steps, value, value.p, ends, known=True, captured=True))
     for part in parts:
         named = part[np.isin(part, captured)]
         edges += _find_edge(steps, curve, part, named, captured=True) or _find_edge(
@@ -113,21 +117,19 @@ def _find_edge(
     part = (curve[0][kept], curve[1][kept])
     inside = np.isin(steps.sizes, sizes)
     own = DecodeSteps(steps.sizes[inside], steps.work[inside], steps.times_ms[inside])
+    places, values = [], []
     # Before fewer sizes there is no slope, and a bent curve looks like an edge.
     able_sizes = sizes[_LEAST_SIZES - 1 : -1]
-    tested = [
-        (int(at), measure_edge(own, part, int(at), before))
-        for at in able_sizes[np.isin(able_sizes, tried)]
-    ]
-    able = [(at, value) for at, value in tested if value is not None]
-    adjusted = holm([value.p for _, value in able])
-    edges = [
-        (p, -value.value, at, value)
-        for (at, value), p in zip(able, adjusted, strict=True)
-        if p < LEVEL
-        and value.value >= MATERIAL_UNKNOWN * _time_at(part, at)
-        and _is_in_curve(own, part, at, value.value, before)
-    ]
+    for at in able_sizes[np.isin(able_sizes, tried)].tolist():
+        value = measure_edge(own, part, at, before)
+        if value is not None:
+            places.append(at)
+            values.append(value)
+    edges = []
+    for at, value, p in zip(places, values, holm([value.p for value in values]), strict=True):
+        is_material = value.value >= MATERIAL_UNKNOWN * _time_at(part, at)
+        if p < LEVEL and is_material and _is_in_curve(own, part, at, value.value, before):
+            edges.append((p, -value.value, at, value))
     if not edges:
         return []
     p, _, at, value = min(edges, key=lambda edge: edge[:2])
@@ -142,11 +144,16 @@ def _is_in_curve(
     """
     sizes, times_ms = curve
     small, large = sizes[sizes <= at][-before:], sizes[sizes > at][:_NEAR]
-    work_of = dict(zip(steps.sizes.tolist(), steps.work.tolist(), strict=True))
     slope, _ = _slope(steps, curve, small, large[:0])
-    levels = times_ms - slope * np.array([work_of[size] for size in sizes.tolist()])
-    rise = np.median(levels[np.isin(sizes, large)]) - np.mean(levels[np.isin(sizes, small)])
-    return bool(rise >= extra_ms / 2)
+    levels = times_ms - slope * _work_at(steps, sizes)
+    above, below = levels[np.isin(sizes, large)], levels[np.isin(sizes, small)]
+    return bool(np.median(above) - np.mean(below) >= extra_ms / 2)
+
+
+def _work_at(steps: DecodeSteps, sizes: Ints) -> Floats:
+    """The work of a step of each size."""
+    work_of = dict(zip(steps.sizes.tolist(), steps.work.tolist(), strict=True))
+    return np.array([work_of[size] for size in sizes.tolist()])
 
 
 def _edge(
@@ -186,12 +193,11 @@ def measure_edge(
         return None
     near = (steps.sizes >= small[0]) & (steps.sizes <= large[-1])
     slope, error = _slope(steps, curve, small, large if before == _NEAR else large[:0])
-    value, steeper = (
-        _difference(
-            np.where(near, steps.times_ms - tried_slope * steps.work, np.nan), steps.sizes, at
-        )
-        for tried_slope in (slope, slope + error)
-    )
+    differences = []
+    for tried_slope in (slope, slope + error):
+        level = np.where(near, steps.times_ms - tried_slope * steps.work, np.nan)
+        differences.append(_difference(level, steps.sizes, at))
+    value, steeper = differences
     if value is None or steeper is None:
         return None
     return _with_error(value, abs(steeper.value - value.value))
@@ -211,59 +217,58 @@ def _slope(
     With too few sizes before the edge it lies between nothing and what proportional cost adds.
     """
     sizes, times_ms = curve
-    work_of = dict(zip(steps.sizes.tolist(), steps.work.tolist(), strict=True))
     slopes = []
     for side in (small, large):
-        work = np.array([work_of[size] for size in side.tolist()])
+        work = _work_at(steps, side)
         if len(work) < _LEAST_SIZES or len(np.unique(work)) < _LEAST_WORK:
             continue
         times = times_ms[np.searchsorted(sizes, side)]
         away = work - work.mean()
-        slope = float(away @ times) / float(away @ away)
+        squares = away @ away
+        slope = float(away @ times) / float(squares)
         rest = times - times.mean() - slope * away
-        slopes.append((slope, float(np.sqrt(rest @ rest / (len(side) - 2) / (away @ away)))))
+        error = float(np.sqrt(rest @ rest / (len(side) - 2) / squares))
+        slopes.append((slope, error))
     if not slopes:
-        work = np.array([work_of[size] for size in small.tolist()])
-        most = float(times_ms[np.searchsorted(sizes, small)].mean() / work.mean())
+        times = times_ms[np.searchsorted(sizes, small)]
+        most = float(times.mean() / _work_at(steps, small).mean())
         return most / 2, most / 2
-    means = [float(np.mean(values)) for values in zip(*slopes, strict=True)]
-    return means[0], means[1]
+    slope, error = (float(np.mean(values)) for values in zip(*slopes, strict=True))
+    return slope, error
 
 
 def _in_windows(level: Floats, behind: npt.NDArray[np.bool_]) -> Estimate | None:
     """The difference of both sides inside windows; None if too few windows hold both."""
-    differences, weights = [], []
-    starts = np.arange(0, len(level), WINDOW)
+    windows = -(-len(level) // WINDOW)
     has_level = ~np.isnan(level)
-    both = np.add.reduceat(has_level & behind, starts, dtype=int) * np.add.reduceat(
-        has_level & ~behind, starts, dtype=int
-    )
-    for first in starts[both > 0].tolist():
-        part, side = level[first : first + WINDOW], behind[first : first + WINDOW]
-        has_part = ~np.isnan(part)
-        after, before = part[has_part & side], part[has_part & ~side]
-        differences.append(float(np.median(after) - np.median(before)))
-        weights.append(len(after) * len(before) / (len(after) + len(before)))
-    if not weights:
+    side = 2 * (np.arange(len(level)) // WINDOW) + behind
+    own, values = side[has_level], level[has_level]
+    before, after = np.bincount(own, minlength=2 * windows).reshape(windows, 2).T
+    medians = median_by_group(values, own, 2 * windows)
+    both = (before > 0) & (after > 0)
+    if not both.any():
         return None
-    d, w = np.array(differences), np.array(weights)
+    d = (medians[1::2] - medians[::2])[both]
+    w = (before * after)[both] / (before + after)[both]
     effective = float(w.sum() ** 2 / (w @ w))
     if effective < LEAST_WINDOWS:
         return None
     value = float(w @ d / w.sum())
-    error = float(np.sqrt(w**2 @ (d - value) ** 2) / w.sum() * np.sqrt(len(w) / (len(w) - 1)))
+    spread = np.sqrt(w**2 @ (d - value) ** 2) / w.sum()
+    error = float(spread * np.sqrt(len(w) / (len(w) - 1)))
     return block_estimate(value, error, effective - 1, float(np.abs(d).max()))
 
 
 def _against_other_changes(level: Floats, sizes: Ints, at: int) -> Estimate | None:
     """Changes of the size across an edge against all others; None with fewer than five others."""
-    across = _changes(level, (sizes > at).astype(np.int64))
     behind = sizes > at
+    across = _changes(level, behind.astype(np.int64))
     others = _changes(level, sizes, np.flatnonzero(np.diff(behind)) + 1)
     if not len(across) or len(others) <= LEAST_WINDOWS:
         return None
     value = float(across.mean() - others.mean())
-    error = float(np.std(others, ddof=1)) * float(np.sqrt(1 / len(across) + 1 / len(others)))
+    spread = float(np.std(others, ddof=1))
+    error = spread * float(np.sqrt(1 / len(across) + 1 / len(others)))
     return block_estimate(value, error, len(others) - 1, float(np.nanmax(np.abs(level))))
 
 
@@ -274,20 +279,23 @@ def _changes(level: Floats, values: Ints, left_out: Ints | None = None) -> Float
     ends = np.flatnonzero(np.diff(values)) + 1
     if not len(ends):
         return np.empty(0)
-    starts, stops = np.concatenate([[0], ends[:-1]]), np.concatenate([ends[1:], [len(values)]])
-    changes = []
-    for first, middle, last in zip(starts, ends, stops, strict=True):
-        if left_out is not None and middle in left_out:
-            continue
-        before, after = (
-            level[max(first, middle - _RUN) : middle],
-            level[middle : min(last, middle + _RUN)],
-        )
-        before, after = before[~np.isnan(before)], after[~np.isnan(after)]
-        if min(len(before), len(after)) >= _LEAST_RUN:
-            sign = 1 if values[middle] > values[middle - 1] else -1
-            changes.append(sign * float(np.median(after) - np.median(before)))
-    return np.array(changes)
+    place = np.arange(len(values))
+    run = np.searchsorted(ends, place, side="right")
+    firsts, stops = np.append(0, ends), np.append(ends, len(values))
+    has_level = ~np.isnan(level)
+    # the last steps of each run are before a change, and its first ones behind the change before it
+    is_before = has_level & (stops[run] - place <= _RUN)
+    is_behind = has_level & (place - firsts[run] < _RUN)
+    before = median_by_group(level[is_before], run[is_before], len(stops))[:-1]
+    after = median_by_group(level[is_behind], run[is_behind], len(stops))[1:]
+    n_before = np.bincount(run[is_before], minlength=len(stops))[:-1]
+    n_after = np.bincount(run[is_behind], minlength=len(stops))[1:]
+    kept = np.minimum(n_before, n_after) >= _LEAST_RUN
+    if left_out is not None:
+        kept &= ~np.isin(ends, left_out)
+    sign = np.where(values[ends] > values[ends - 1], 1, -1)
+    changes: Floats = (sign * (after - before))[kept]
+    return changes
 
 
 def _with_error(value: Estimate, error: float) -> Estimate:

@@ -168,7 +168,8 @@ def collect_decode_blocks(recordings: Sequence[Recording]) -> list[pd.DataFrame]
 
     CurvescopeError: one is no log, or has no decode step, or too few of each size.
     """
-    if others := [str(recording.path) for recording in recordings if not is_server_log(recording)]:
+    others = [str(recording.path) for recording in recordings if not is_server_log(recording)]
+    if others:
         raise CurvescopeError(
             f"A server's log is compared with another one; {', '.join(others)} is none. Compare "
             "traces with traces."
@@ -176,18 +177,20 @@ def collect_decode_blocks(recordings: Sequence[Recording]) -> list[pd.DataFrame]
     of_logs = [decode_steps(recording) for recording in recordings]
     for recording, steps in zip(recordings, of_logs, strict=True):
         if steps.groupby("batch").size().max() < BLOCKS:
+            name = recording.path.name
             raise CurvescopeError(
-                f"{recording.path.name} has no number of requests with {BLOCKS} decode steps or "
-                "lines, so there is no curve: keep a longer log. `curvescope explain "
-                f"{recording.path.name}` shows the steps that there are."
+                f"{name} has no number of requests with {BLOCKS} decode steps or lines, so there "
+                f"is no curve: keep a longer log. `curvescope explain {name}` shows the steps that "
+                "there are."
             )
     contexts = [(steps["context_tokens"] / steps["batch"]).astype("Float64") for steps in of_logs]
-    usual = (
-        None
-        if any(context.isna().any() for context in contexts)
-        else float(pd.concat(contexts).median())
-    )
-    return [block_steps(steps, _at_equal_context(steps, usual)[0]) for steps in of_logs]
+    every = pd.concat(contexts)
+    usual = None if every.isna().any() else float(every.median())
+    blocks = []
+    for steps in of_logs:
+        times_ns, _ = _at_equal_context(steps, usual)
+        blocks.append(block_steps(steps, times_ns))
+    return blocks
 
 
 def decode_steps(recording: Recording) -> pd.DataFrame:
@@ -205,68 +208,85 @@ def decode_steps(recording: Recording) -> pd.DataFrame:
 def explain_log(recording: Recording) -> LogCurve:
     """The curve of a log, its bends and their causes; CurvescopeError without a decode step."""
     server = recording.meta.get("server") or {}
-    steps = recording.frame("steps")
     decode = decode_steps(recording)
     times_ns, notes = _at_equal_context(decode)
     sizes = decode["batch"].to_numpy(np.int64)
     padded = _pad(server)
     pooled = _pool_rare(sizes, times_ns, padded)
     blocks = block_steps(decode.assign(batch=pooled), times_ns)
-    count = pd.Series(pooled).value_counts()
     limit = graph_limit(server)
-    curve = None
+    curve: Curve | None = None
+    medians: tuple[SizeTime, ...] = ()
     if blocks["batch"].nunique() >= LEAST_SIZES:
         curve = _with_all_steps(cost_curve(blocks), pooled, times_ns)
-        if moved := int(np.count_nonzero(pooled != sizes)):
-            notes.append(
-                f"{counted(moved, 'step')} of rare numbers of requests count at the captured size "
-                "that they ran."
-            )
-        rare = count[count < BLOCKS]
-        if len(rare):
-            notes.append(
-                f"Left out: {counted(len(rare), 'size')} with fewer than {BLOCKS} steps each "
-                f"({rare.sum()} steps)."
-            )
-    if changed := server.get("changed"):
-        names = ", ".join(name.replace("_", " ") for name in changed)
-        notes.append(
-            f"{OTHER_SETTINGS} ({names}), so no edge is held against graphs. Explain the part of "
-            "each alone."
-        )
-    if before := server.get("lines_before_graphs"):
-        notes.append(
-            f"Left out: {counted(before, 'line')} without a graph, at numbers of requests that "
-            f"also ran with one. Their steps took {server['time_before_graphs']:.2f} times as long."
-        )
-    if unknown := server.get("lines_without_accepted"):
-        notes.append(
-            f"{counted(unknown, 'line')} of {len(decode)} {'does' if unknown == 1 else 'do'} not "
-            "tell how many drafted tokens were accepted, so their steps took longer than is said."
-        )
+        notes += _describe_pooled(sizes, pooled)
+    else:
+        medians = tuple(_medians(decode, times_ns))
+    notes += _describe_left_out(server, len(decode))
     edges: tuple[Edge, ...] = ()
-    beyond = None
-    noise = None if curve is None else _noise(curve)
-    if curve is not None and noise is None:
-        edges, beyond = _edges(curve, pooled, times_ns, limit, padded)
+    beyond: Estimate | None = None
+    padding: Estimate | None = None
+    noise: float | None = None
+    batching: Batching | None = None
+    if curve is not None:
+        noise = _noise(curve)
+        if noise is None:
+            edges, beyond = _edges(curve, pooled, times_ns, limit, padded)
+            batching = _batching(curve)
+        if limit:
+            padding = _weigh_padding(curve, sizes, pooled, limit, padded)
     return LogCurve(
         server=server,
         decode_steps=len(decode),
         sizes=(int(sizes.min()), int(sizes.max())),
         curve=curve,
-        medians=() if curve is not None else tuple(_medians(decode, times_ns)),
+        medians=medians,
         limit=limit,
         edges=edges,
         beyond_ms=beyond,
         outside=None if limit is None else float(np.mean(sizes > limit)),
-        padding=None
-        if curve is None or not limit
-        else _weigh_padding(curve, sizes, pooled, limit, padded),
-        prompts=tuple(_prompt_costs(steps, curve)),
-        batching=None if curve is None or noise is not None else _batching(curve),
+        padding=padding,
+        prompts=tuple(_prompt_costs(recording.frame("steps"), curve)),
+        batching=batching,
         noise=noise,
         notes=tuple(notes),
     )
+
+
+def _describe_pooled(sizes: Ints, pooled: Ints) -> Iterator[str]:
+    """Which steps count at another size, and which are in no curve."""
+    moved = int(np.count_nonzero(pooled != sizes))
+    if moved:
+        yield (
+            f"{counted(moved, 'step')} of rare numbers of requests count at the captured size that "
+            "they ran."
+        )
+    count = pd.Series(pooled).value_counts()
+    rare = count[count < BLOCKS]
+    if len(rare):
+        few = f"{counted(len(rare), 'size')} with fewer than {BLOCKS} steps each"
+        yield f"Left out: {few} ({rare.sum()} steps)."
+
+
+def _describe_left_out(server: Mapping[str, Any], decode_steps: int) -> Iterator[str]:
+    """What the log's own lines say against its numbers."""
+    changed = server.get("changed")
+    if changed:
+        names = ", ".join(name.replace("_", " ") for name in changed)
+        unheld = f"{OTHER_SETTINGS} ({names}), so no edge is held against graphs"
+        yield f"{unheld}. Explain the part of each alone."
+    before = server.get("lines_before_graphs")
+    if before:
+        lines = f"{counted(before, 'line')} without a graph, at numbers of requests that also ran"
+        took = f"{server['time_before_graphs']:.2f} times as long"
+        yield f"Left out: {lines} with one. Their steps took {took}."
+    unknown = server.get("lines_without_accepted")
+    if unknown:
+        do = "does" if unknown == 1 else "do"
+        yield (
+            f"{counted(unknown, 'line')} of {decode_steps} {do} not tell how many drafted tokens "
+            "were accepted, so their steps took longer than is said."
+        )
 
 
 def _medians(decode: pd.DataFrame, times_ns: Floats) -> Iterator[SizeTime]:
@@ -295,7 +315,9 @@ def _batching(curve: Curve) -> Batching:
     small, large = curve.points[0], curve.points[-1]
     few, many = int(small.condition), int(large.condition)
     slower = large.time_ms.value / small.time_ms.value
-    errors = [np.log(max(t.high, t.value) / t.value) for t in (small.time_ms, large.time_ms)]
+    errors = []
+    for time in (small.time_ms, large.time_ms):
+        errors.append(np.log(max(time.high, time.value) / time.value))
     spread = float(np.exp(np.hypot(*errors)))
     gain = many / few / slower
     return Batching(few, many, Estimate(gain, gain / spread, gain * spread, 0.0), slower)
@@ -377,12 +399,10 @@ def _pad(server: Mapping[str, Any]) -> Ints:
 
     Those beyond the limit are of piecewise graphs, for which steps are padded, too.
     """
-    if server.get("changed"):
-        return np.array([], np.int64)
+    captured = () if server.get("changed") else server.get("captured_sizes") or ()
     tokens = 1 + (server.get("speculative_tokens") or 0)
-    return np.array(
-        sorted({size // tokens for size in server.get("captured_sizes") or ()} - {0}), np.int64
-    )
+    sizes = {size // tokens for size in captured} - {0}
+    return np.array(sorted(sizes), np.int64)
 
 
 def _work(sizes: Floats, captured: Ints) -> Floats:
@@ -390,10 +410,8 @@ def _work(sizes: Floats, captured: Ints) -> Floats:
     if not len(captured):
         return sizes
     position = np.searchsorted(captured, sizes)
-    inside = position < len(captured)
-    return np.where(inside, captured[np.minimum(position, len(captured) - 1)], sizes).astype(
-        np.float64
-    )
+    following = captured[np.minimum(position, len(captured) - 1)]
+    return np.where(position < len(captured), following, sizes).astype(np.float64)
 
 
 def _pool_rare(sizes: Ints, times_ns: Floats, captured: Ints) -> Ints:
@@ -483,21 +501,21 @@ def _prompt_costs(steps: pd.DataFrame, curve: Curve | None) -> list[PromptCost]:
         if mode == MIXED:
             assert curve is not None
             decode_ms = [point.time_ms.value for point in curve.points]
-            times_ms = times_ms - np.interp(
-                rows["batch"].to_numpy(np.float64), curve.conditions, decode_ms
-            )
-            tokens = np.maximum(tokens - rows["batch"].to_numpy(np.float64), 1.0)
-        rates = np.array(
-            [
-                1e3 * times_ms[block].sum() / tokens[block].sum()
-                for block in np.array_split(np.arange(len(rows)), BLOCKS)
-            ]
-        )
-        value = block_estimate(
-            float(rates.mean()), mean_error(rates), BLOCKS - 1, float(np.abs(rates).max())
-        )
+            requests = rows["batch"].to_numpy(np.float64)
+            times_ms = times_ms - np.interp(requests, curve.conditions, decode_ms)
+            tokens = np.maximum(tokens - requests, 1.0)
+        rates = []
+        for block in np.array_split(np.arange(len(rows)), BLOCKS):
+            rates.append(1e3 * times_ms[block].sum() / tokens[block].sum())
+        value = _estimate_blocks(np.array(rates))
         costs.append(PromptCost(mode, len(rows), float(np.median(tokens)), value))
     return costs
+
+
+def _estimate_blocks(rates: Floats) -> Estimate:
+    """The mean of the rates of blocks with its interval."""
+    most = float(np.abs(rates).max())
+    return block_estimate(float(rates.mean()), mean_error(rates), BLOCKS - 1, most)
 
 
 def best_batch(curve: Curve, limit_ms: float | None = None) -> int | None:

@@ -23,6 +23,7 @@ from .decompose.terms import IDLE, estimate_terms
 from .decompose.warm_up import judge_steps
 
 _NO_KERNELS = pd.DataFrame(columns=["name", "layer", "phase", "batch", "step", "exclusive_ms"])
+_SETTINGS = ("network", "mode", "precision", "compiled", "graphed", "imported_from")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,31 +79,27 @@ def side(
             f"{name} has no step: there is nothing to compare. Record or import one with steps."
         )
     together = meta.get(TOGETHER)
-    if (
-        together is not None
-    ):  # the process is the unit of resampling, and what disturbs is seen by visit
+    if together is not None:
+        # the process is the unit of resampling, and what disturbs is seen by visit
         steps = with_set_aside(steps)
         steps = steps.assign(round=steps["round"] // together["rounds_of_process"])
     has_batch = steps["batch"].notna()
-    steps = steps[has_batch] if has_batch.any() else steps.assign(batch=NO_BATCH)
-    kernel_times = (
-        kernel_times[kernel_times["batch"].notna()]
-        if has_batch.any()
-        else kernel_times.assign(batch=NO_BATCH)
-    )
-    profiled = bool(steps["profiled"].all())
-    if profiled and kernel_times.empty:
+    if has_batch.any():
+        steps = steps[has_batch]
+        kernel_times = kernel_times[kernel_times["batch"].notna()]
+    else:
+        steps, kernel_times = steps.assign(batch=NO_BATCH), kernel_times.assign(batch=NO_BATCH)
+    if not steps["profiled"].all():
+        curve = cost_curve(steps, statistic)
+    elif kernel_times.empty:
         raise CurvescopeError(
             f"{name} has no step that is timed: there is nothing to compare. Record or import one "
             "with the times of its kernels."
         )
-    curve = (
-        estimate_terms(kernel_times, steps).curve(steps)
-        if profiled
-        else cost_curve(steps, statistic)
-    )
+    else:
+        curve = estimate_terms(kernel_times, steps).curve(steps)
     stated = meta.get("precision") or _main_precision(kernel_times)
-    hardware, classes = hardware_of({**meta, "precision": stated}), meta.get("layer_classes") or {}
+    hardware = hardware_of({**meta, "precision": stated})
     return Side(
         name=name,
         hardware=hardware,
@@ -110,7 +107,7 @@ def side(
         steps=steps,
         kernel_times=kernel_times,
         settings=_settings(meta),
-        layer_classes=classes,
+        layer_classes=meta.get("layer_classes") or {},
         clocks_hz=_clocks(hardware, steps, clocks),
         unit=unit_of(meta),
         run=None if together is None else together["run"],
@@ -121,36 +118,32 @@ def _main_precision(kernel_times: pd.DataFrame) -> str | None:
     """The precision of the products with most time, by the names of their kernels; None if no name
     says one.
     """
-    of_name = {name: kernel_precision(str(name)) for name in kernel_times["name"].unique()}
-    times = (
-        kernel_times["exclusive_ms"]
-        .groupby(kernel_times["name"].map(of_name))
-        .sum()
-        .drop(UNKNOWN, errors="ignore")
-    )
+    names = kernel_times["name"]
+    precisions = names.map({name: kernel_precision(str(name)) for name in names.unique()})
+    times = kernel_times["exclusive_ms"].groupby(precisions).sum().drop(UNKNOWN, errors="ignore")
     return str(times.idxmax()) if len(times) else None
 
 
 def _clocks(
     hardware: Hardware, steps: pd.DataFrame, clocks: pd.DataFrame | None
 ) -> dict[Any, float]:
-    if hardware.kind == "cpu":
-        return {}
-    sampled = {batch: mean_clock(of_batch, clocks)[0] for batch, of_batch in steps.groupby("batch")}
-    return {batch: hertz for batch, hertz in sampled.items() if hertz is not None}
+    means: dict[Any, float] = {}
+    for batch, of_batch in steps.groupby("batch") if hardware.kind != "cpu" else ():
+        hertz, *_ = mean_clock(of_batch, clocks)
+        if hertz is not None:
+            means[batch] = hertz
+    return means
 
 
 def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
     """Settings that may explain a difference, as text; unknown ones are left out."""
     device, versions = meta.get("device") or {}, meta.get("versions") or {}
-    values = {
-        **{
-            key: meta.get(key)
-            for key in ("network", "mode", "precision", "compiled", "graphed", "imported_from")
-        },
-        "times": "modelled" if is_modelled(meta) else "measured",
-        "protocol": (meta.get("protocol") or {}).get("name"),
-        **{f"device.{key}": device.get(key) for key in ("threads", "cuda", "cudnn")},
-        **{f"versions.{key}": value for key, value in versions.items() if key != "curvescope"},
-    }
+    values = {key: meta.get(key) for key in _SETTINGS}
+    values["times"] = "modelled" if is_modelled(meta) else "measured"
+    values["protocol"] = (meta.get("protocol") or {}).get("name")
+    for key in ("threads", "cuda", "cudnn"):
+        values[f"device.{key}"] = device.get(key)
+    for key, value in versions.items():
+        if key != "curvescope":
+            values[f"versions.{key}"] = value
     return {key: str(value) for key, value in values.items() if value is not None}

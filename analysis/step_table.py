@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from ..base.csv_cells import csv_text
+from ..base.markdown import write_markdown
 from ..profiling.hardware.limits import hardware_of
 from ..profiling.recording.axis import BATCH, axis_of
 from ..profiling.recording.store import Recording
@@ -146,7 +147,7 @@ def _with_time(cell: Cell, point: Point, mfu: Mfu | None) -> Cell:
     return replace(cell, mfu=mfu.share, mfu_peak=peak)
 
 
-def read_make_published_cells(networks: Sequence[str]) -> list[Cell]:
+def read_published_cells(networks: Sequence[str]) -> list[Cell]:
     """Published step times of these networks, from `analysis/published`."""
     cells = []
     with _PUBLISHED.open(newline="") as file:
@@ -242,11 +243,5 @@ def to_csv(cells: Sequence[Cell]) -> str:
 
 def to_markdown(grid: Grid, text_of: Callable[[Cell | None], str]) -> str:
     """The grid as a Markdown table."""
-
-    def line(texts: Sequence[str]) -> str:
-        return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
-
-    head = [*grid.keys, *grid.columns]
-    rule = ["---"] * len(grid.keys) + ["---:"] * len(grid.columns)
-    body = [[*keys, *map(text_of, cells)] for keys, cells in grid.rows]
-    return "\n".join(line(texts) for texts in [head, rule, *body])
+    rows = [[*keys, *map(text_of, cells)] for keys, cells in grid.rows]
+    return write_markdown([*grid.keys, *grid.columns], rows, words=len(grid.keys))

@@ -62,12 +62,12 @@ def explain_curves(
     fits = [(names, rows, *_fit(rows, noise)) for names, rows in grouped]
     tests = sum(len(fit.sizes) - 1 for _, _, fit, _ in fits)
     alone = [find_events(fit, 1) for _, _, fit, _ in fits]
-    p_values = [event.extra_ms.p for found in alone for event in found]
+    p_values = [event.extra_ms.p for of_curve in alone for event in of_curve]
     adjusted = iter(holm([*p_values, *[1.0] * max(tests - len(p_values), 0)]))
     curves = []
-    for ((problem, device_name), rows, fit, origin), found in zip(fits, alone, strict=True):
+    for ((problem, device_name), rows, fit, origin), of_curve in zip(fits, alone, strict=True):
         assumed = origin == NoiseOrigin.ASSUMED
-        events = tuple(judge(event, next(adjusted), assumed) for event in found)
+        events = tuple(judge(event, next(adjusted), assumed) for event in of_curve)
         saw = find_saw(fit)
         shapes = name_shapes(fit, events) if saw is None else (saw,)
         error = float(np.median(fit.errors))

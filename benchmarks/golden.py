@@ -51,7 +51,7 @@ TWICE = (
 EACH = [*TWICE, *(f"{line} --json" for line in (*TWICE, "explain --of energy", "explain --pair 8,16", "explain --at 8",
         "explain --curvature linear", "breakdown --at 2", "breakdown --by phase", "breakdown --by op",
         "roofline --by layer")), "explain --all", "breakdown --by kernel --all", "compare --steps --format csv", "export --csv",
-        "export --perfetto", "export --parquet", "report"]  # fmt: skip
+        "export --perfetto", "export --parquet", "export --collapsed", "export --speedscope", "report"]  # fmt: skip
 SIDES, NETWORKS = (
     "planted/algorithm_switch planted/throttling",
     "recordings/alexnet-cpu recordings/alexnet",

@@ -162,7 +162,7 @@ def diagnose_kind(kind: str, seconds: float) -> dict[str, object]:
             output=Path(folder, "run"),
         )
         page = Page(found)
-        listed = [(one.what, one.sure, dict(one.worth)) for one in page.found[:3]]
+        listed = [(one.what, one.sure, dict(one.worth)) for one in page.entries[:3]]
         first = listed[0][0] if listed else ""
         return {
             "kind": kind,
@@ -175,7 +175,7 @@ def diagnose_kind(kind: str, seconds: float) -> dict[str, object]:
 
 
 def _names_a_layer(page: Page) -> bool:
-    return any(one.is_slow_size and one.where is not None for one in page.found)
+    return any(one.is_slow_size and one.where is not None for one in page.entries)
 
 
 def main() -> int:

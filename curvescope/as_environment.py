@@ -43,7 +43,7 @@ def print_variables(recording: Recording, path: AnyPath) -> None:
     together = diagnosis.remedies.together
     names = {row.factors[0] for row, _ in settings}
     if together is not None and names == set(together.members):
-        _note(saving_sentence(diagnosis.remedies, diagnosis.axis))
+        _note(f"{saving_sentence(diagnosis.remedies, diagnosis.axis)}")
     for row in by_hand:
         costs = f"; {row.costs}" if row.costs else ""
         lines = [

@@ -169,7 +169,7 @@ def measure(
     from .experiments.confirming import confirm_with_bars
     from .experiments.focusing import Focused, all_fast, choose_rule
     from .profiling.hardware.neighbours import find_neighbours
-    from .profiling.hardware.register import registered
+    from .profiling.hardware.register import register
     from .profiling.measure.sites.site import ONE_VISIT
     from .profiling.measure.stopping import Complete, Until
     from .profiling.measure.sweep import run_sweep
@@ -204,7 +204,7 @@ def measure(
     if (neighbours := find_neighbours(device)) is not None:
         messages.print(neighbours.sentence, style="yellow")
     with (
-        registered(f"{spec['network']} into {path}"),
+        register(f"{spec['network']} into {path}"),
         LiveCurve(protocol.statistic, axis_of(spec), deciding, _then(experiments_s)) as view,
     ):
         try:

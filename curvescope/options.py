@@ -216,13 +216,13 @@ def clocks(args: argparse.Namespace, device: str) -> AbstractContextManager[obje
     """The context in which the clock of a GPU is locked, if `--lock-clocks` asks for it.
 
     Raises:
-        CurvescopeError: on entering it, see `locked_clocks`.
+        CurvescopeError: on entering it, see `lock_clocks`.
     """
     if args.lock_clocks is None:
         return nullcontext()
-    from .profiling.hardware.locked_clocks import locked_clocks
+    from .profiling.hardware.locked_clocks import lock_clocks
 
-    return locked_clocks(device, args.lock_clocks or None)
+    return lock_clocks(device, args.lock_clocks or None)
 
 
 def memory_limit_of(args: argparse.Namespace) -> int | None:

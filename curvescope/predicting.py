@@ -70,5 +70,7 @@ def _parse_card(text: str) -> tuple[str, str | None, dict[str, float]]:
         )
     words = {name.strip(): value for name, _, value in pairs}
     library = words.pop(_LIBRARY, None)
-    facts = {name: parse_bytes(value, f"--card {name}") for name, value in words.items()}
+    facts: dict[str, float] = {}
+    for name, value in words.items():
+        facts[name] = parse_bytes(value, f"--card {name}")
     return card, library, facts

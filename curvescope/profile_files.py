@@ -19,6 +19,7 @@ from .base.errors import CurvescopeError
 from .base.escaping import escape_controls
 from .profiling.readers import ImportDocument, Options, import_profile
 from .profiling.recording import store
+from .profiling.recording.archive import is_archive, unpack_archive
 from .profiling.recording.lost import describe_lost
 from .profiling.recording.remote_store import AnyPath, RemotePath
 from .profiling.recording.store import (
@@ -42,8 +43,8 @@ _ADVISED_ROWS = 500_000
 
 @contextmanager
 def open_any(path: AnyPath) -> Iterator[Recording]:
-    """Open the recording in a folder or under a URL, or import a profile file, `-` for standard
-    input; closed and deleted with the block.
+    """Open the recording in a folder, an archive or under a URL, or import a profile file, `-` for
+    standard input; closed and deleted with the block.
 
     Raises:
         CurvescopeError: the path holds neither.
@@ -69,15 +70,16 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
             path = Path(folder, "input")
             with path.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
-        with progress() as report:
-            # In a folder named as the file, by which views call it.
-            done = import_profile(
-                path, Path(folder, "recording", path.name), Options(report=report)
-            )
-
-        for line in notes(done):
-            print_prose(line, stderr=True)
-        yield replace(open_recording(done.path), source=named)
+        # In a folder named as the file, by which views call it.
+        target = Path(folder, "recording", path.name)
+        if is_archive(path):
+            unpack_archive(path, target)
+        else:
+            with progress() as report:
+                done = import_profile(path, target, Options(report=report))
+            for line in notes(done):
+                print_prose(line, stderr=True)
+        yield replace(open_recording(target), source=named)
 
 
 def open_completed(path: AnyPath) -> Recording:

@@ -3,9 +3,11 @@
     def test_my_step(no_new_anomaly):
         no_new_anomaly(make_step, batches=(1, 2, 4, 8))
 
-`make_step(batch)` prepares a step and returns a function that runs it. A new anomaly fails the
-test. Where the measurement could not tell, the test is skipped by that word; else it passes.
-Accepted anomalies are stored beside the test, in `curvescope_accepted/`;
+`make_step(batch)` prepares a step and returns a function that runs it. The sizes may also stand in
+a mark of a test, a class or a module: `@pytest.mark.curvescope(batches=(1, 2, 4, 8))`.
+
+A new anomaly fails the test. Where the measurement could not tell, the test is skipped by that
+word; else it passes. Accepted anomalies are stored beside the test, in `curvescope_accepted/`;
 `pytest --curvescope-accept` writes them.
 """
 
@@ -13,9 +15,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from .profiling.measure.protocol import Protocol
 
 ACCEPTED_FOLDER = "curvescope_accepted"
+MARK = "curvescope"
+BATCHES, PROTOCOL = (1, 2, 4, 8, 16), "quick"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +39,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--curvescope-accept",
         action="store_true",
         help="no_new_anomaly: accept the anomalies found in this run",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark."""
+    config.addinivalue_line(
+        "markers", f"{MARK}(batches, protocol): what no_new_anomaly measures, see its call"
     )
 
 
@@ -47,20 +58,41 @@ def no_new_anomaly(request: pytest.FixtureRequest, tmp_path: Path) -> NoNewAnoma
     name = re.sub(r"[^\w.-]+", "_", request.node.name)
     accepted = request.path.parent / ACCEPTED_FOLDER / f"{request.path.stem}.{name}.json"
     accept = bool(request.config.getoption("--curvescope-accept"))
-    return NoNewAnomaly(name, accepted, tmp_path, accept)
+    return NoNewAnomaly(name, accepted, tmp_path, accept, _read_marks(request.node))
+
+
+def _read_marks(node: pytest.Item) -> dict[str, Any]:
+    """The settings of the marks of a test; the nearest one counts."""
+    settings: dict[str, Any] = {}
+    for mark in node.iter_markers(MARK):
+        if mark.args or not mark.kwargs.keys() <= {"batches", "protocol"}:
+            raise pytest.UsageError(
+                f"The mark {MARK} takes batches= and protocol=, e.g. "
+                f"@pytest.mark.{MARK}(batches=(1, 2, 4))."
+            )
+        settings = {**mark.kwargs, **settings}
+    return settings
 
 
 class NoNewAnomaly:
     """Value of the fixture: call it with a step, or pass it a recording."""
 
-    def __init__(self, name: str, accepted: Path, folder: Path, accept: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        accepted: Path,
+        folder: Path,
+        accept: bool,
+        settings: Mapping[str, Any],
+    ) -> None:
         self._name, self._accepted, self._folder, self._accept = name, accepted, folder, accept
+        self._settings = settings
 
     def __call__(
         self,
         make_step: Callable[[int], Callable[[], object]],
-        batches: Sequence[int] = (1, 2, 4, 8, 16),
-        protocol: Protocol | str = "quick",
+        batches: Sequence[int] | None = None,
+        protocol: Protocol | str | None = None,
     ) -> None:
         """Measure, and fail if an anomaly is not accepted and a second measurement finds it again.
 
@@ -71,12 +103,16 @@ class NoNewAnomaly:
         Args:
             make_step: function of a batch size that returns a function that runs one step and waits
                 for the device.
-            batches: batch sizes, increasing; at least three.
-            protocol: name of a protocol or a `Protocol`, whose time limit it has.
+            batches: batch sizes, increasing; at least three. Default: of the test's mark, else 1,
+                2, 4, 8, 16.
+            protocol: name of a protocol or a `Protocol`, whose time limit it has. Default: of the
+                mark, else `quick`.
         """
         from .profiling.measure.protocol import get_protocol
         from .profiling.measure.sweep import sweep_callable
 
+        batches = batches or self._settings.get("batches", BATCHES)
+        protocol = protocol or self._settings.get("protocol", PROTOCOL)
         how = get_protocol(protocol) if isinstance(protocol, str) else protocol
         before: dict[str, Estimate] | None = None
         for attempt in (1, 2):

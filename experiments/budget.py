@@ -201,7 +201,7 @@ class Budget:
         ran = [name for name in wanted.factors if not self.refuses(name)]
         if wanted.scope == Scope.TERM:
             times_ms = self._times_ms(Key(wanted.layer, wanted.phase, KERNELS), batches)
-            passes = 1 + len(ran)
+            passes = 1.0 + len(ran)
             visits_s = passes * len(batches) * _VISIT_S
             return _TERM_SETUP_S, passes * _RUNS_PER_VISIT * _seconds(times_ms) + visits_s
         ran = [name for name in ran if name not in self.impossible]

@@ -188,13 +188,12 @@ def candidates_for(
     `features` are the CPU's; None asks this machine.
     """
     usable = {None, *(cpu_features() if features is None else features)}
-    return [
-        candidate
-        for candidate in CANDIDATES[kind].values()
-        if device.startswith(candidate.device)
-        and precision in candidate.beyond
-        and candidate.beyond[precision] in usable
-    ]
+    candidates = []
+    for candidate in CANDIDATES[kind].values():
+        fits = precision in candidate.beyond and device.startswith(candidate.device)
+        if fits and candidate.beyond[precision] in usable:
+            candidates.append(candidate)
+    return candidates
 
 
 class _ThroughOneDnn(TorchBackend):
@@ -275,11 +274,12 @@ class _Products:
         outcomes = []
         for value in self._problems:
             measurement, _ = self._prepare(value, Method(verify=verify))
-            verification = measurement.verification
-            assert verification is not None
-            outcomes.append((verification.outcome, verification.detail))
-        failed = [outcome for outcome in outcomes if outcome[0] not in TIMED]
-        return (failed or outcomes)[0]
+            assert measurement.verification is not None
+            outcome, detail, _ = measurement.verification
+            if outcome not in TIMED:
+                return outcome, detail
+            outcomes.append((outcome, detail))
+        return outcomes[0]
 
     def _prepare(self, value: int, method: Method) -> tuple[BenchMeasurement, Prepared | None]:
         measurement = BenchMeasurement(self._problems[value], SEED)
@@ -295,14 +295,10 @@ def check_candidates(
 ) -> list[Checked]:
     """Check the results of the default and of candidates, each in a process of its own."""
     checked = []
-    against = {}
-    for candidate in chosen:
-        why = candidate.why_not()
-        if why is not None:
-            against[candidate.name] = why
+    against = {candidate.name: candidate.why_not() for candidate in chosen}
     for name, variables in _settings(chosen).items():
-        if name in against:
-            checked.append(Checked(name, BenchOutcome.UNSUPPORTED, against[name], timed=False))
+        if why := against.get(name):
+            checked.append(Checked(name, BenchOutcome.UNSUPPORTED, why, timed=False))
             continue
         process = start(variables, _Products, ProductConfiguration.of(sweep, device, name))
         try:
@@ -346,14 +342,12 @@ def measure_candidates(
     """Time the default and candidates together; each gets a recording in the new folder, by its
     name, the default first.
     """
-    versions = [
-        Version(
-            name,
-            ".",
-            variables=tuple(variables.items()),
-            folder=Path.cwd(),
-            configuration=ProductConfiguration.of(sweep, device, name),
+    versions = []
+    for name, variables in _settings(chosen).items():
+        configuration = ProductConfiguration.of(sweep, device, name)
+        settings = tuple(variables.items())
+        version = Version(
+            name, ".", variables=settings, folder=Path.cwd(), configuration=configuration
         )
-        for name, variables in _settings(chosen).items()
-    ]
+        versions.append(version)
     return measure_versions(versions, None, list(sweep.problems), protocol, folder, decided, report)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.arguments import default_experiments_s, device_kind
 from ..base.errors import CurvescopeError
 from ..base.masking import mask_text
-from ..profiling.hardware.register import registered
+from ..profiling.hardware.register import register
 from ..profiling.measure.loop import Progress
 from ..profiling.recording.experiment_entries import record_experiment, why_not_replayed
 from ..profiling.recording.experiments import TIME, Experiment, Scope, Stage, experiments_of
@@ -88,11 +88,11 @@ def confirm(
     diagnosis = explain(opened)
     # What follows the last one, to see what is left to test and to answer, takes as long each.
     ends_s = began_s + seconds - _LOOKS_AT_THE_END * (clock_s() - began_s)
-    with registered(f"experiments on {opened.path}"), RecordingWriter.extend(opened.path) as writer:
+    with register(f"experiments on {opened.path}"), RecordingWriter.extend(opened.path) as writer:
         recorded = {entry["number"] for entry in writer.meta.get("experiments", ())}
         while clock_s() < ends_s:
             # Tables that experiments do not change are read once.
-            opened = opened.extended(writer.meta)
+            opened = opened.with_meta(writer.meta)
             report(Progress(clock_s() - began_s, seconds, "choosing the next experiment"))
             diagnosis = explain_again(diagnosis, opened)
             experiment = next_experiment(opened, ends_s - clock_s(), diagnosis, seconds)
@@ -108,7 +108,7 @@ def confirm(
 
             report(Progress(clock_s() - began_s, seconds, label))
             _run(opened, experiment, diagnosis, writer, Watch(report=note, clock_s=clock_s))
-        opened = opened.extended(writer.meta)
+        opened = opened.with_meta(writer.meta)
         left = rest(opened, explain_again(diagnosis, opened))
         writer.update(experiments_wait_for_time=bool(left.of), experiments_rest=left.entry)
     return open_recording(opened.path)

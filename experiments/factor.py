@@ -18,6 +18,7 @@ from .replay.recorded_call import CallFamily
 from .replay.runnable import Runnable
 
 USUAL_SETUP_S = 2.0
+ON_GPU = {"cuda": "the work runs on the GPU"}  # where only a CPU's work can be changed
 _FACTS = ("name", "what", "remedy", "levels", "brings_about", "partial", "by_size")
 
 
@@ -133,6 +134,17 @@ class StepChange:
     without_effect: Callable[[Sequence[StepRow], Sequence[StepRow]], str | None] = lambda _, __: (
         None
     )
+
+
+def set_by(variables: Mapping[str, str]) -> str:
+    """Instructions for a change that variables of the environment make."""
+    settings = " ".join(map("=".join, variables.items()))
+    return f"{settings} in the environment of the process"
+
+
+def change_environment(variables: Mapping[str, str], **others: Any) -> StepChange:
+    """A change of complete steps that variables of the environment make."""
+    return StepChange(how=set_by(variables), environment=variables, **others)
 
 
 @dataclass(frozen=True, kw_only=True)

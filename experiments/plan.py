@@ -22,7 +22,7 @@ from ..analysis.decompose.terms import work_label
 from ..analysis.ran_by import framework_beside_torch
 from ..base.arguments import device_kind
 from ..profiling.recording.experiments import TIME, Experiment, Scope, experiments_of
-from ..profiling.recording.probes import probed
+from ..profiling.recording.probes import find_probed
 from ..profiling.recording.store import Recording
 from . import stages
 from .budget import Budget
@@ -222,7 +222,7 @@ def _situation(
     # too, whose every try takes seconds.
     one_profile = len(diagnosis.curve.points) == 1 or budget.run_s is not None
     suggested = suggest_shares(recording) if one_profile else {}
-    return Situation(diagnosis, made, dict(replayable), budget, probed(meta), suggested)
+    return Situation(diagnosis, made, dict(replayable), budget, find_probed(meta), suggested)
 
 
 def paces_of(diagnosis: Diagnosis) -> dict[str, float]:

@@ -87,7 +87,7 @@ class Situation:
         """The factors of terms for causes that complete steps test, and have confirmed: a term
         would say it again.
         """
-        confirmed = set()
+        confirmed: set[str] = set()
         for target, _ in self.targets:
             confirmed.update(total.cause for total in target.causes if total.confirmed_on_steps)
         return frozenset(

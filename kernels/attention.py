@@ -12,13 +12,14 @@ import numpy as np
 from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution import operator_work
 from ..profiling.attribution.operation import Work
-from ..profiling.hardware.precisions import PRECISIONS, precision_of
+from ..profiling.hardware.precisions import PRECISIONS
 from .problem import (
     Array,
     Error,
     Labelled,
     bound_relative_error,
     can_check_all,
+    check_precision,
     compare,
     in_float64,
     normal,
@@ -55,8 +56,7 @@ class Attention(Labelled):
     direction: str = "fwd"  # fwd, or bwd for the gradients of all three together
 
     def __post_init__(self) -> None:
-        if precision_of(self.precision) and self.precision not in PRECISIONS_HERE:
-            raise CurvescopeError(f"Attention is measured in {', '.join(PRECISIONS_HERE)}.")
+        check_precision("Attention is", self.precision, PRECISIONS_HERE)
         check_choice("attention", self.algorithm, ALGORITHMS)
         check_choice("direction", self.direction, DIRECTIONS)
         if min(self.batch, self.heads, self.length, self.size) < 1 or self.causal not in (0, 1):

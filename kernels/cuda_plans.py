@@ -100,7 +100,7 @@ def _gemm(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # no
     # transposed matrix.
     transposes = problem.transpose[::-1].lower()
     shape = (problem.n, problem.m)
-    extents = map(np.int32, (*shape, problem.k))
+    extents = [np.int32(extent) for extent in (*shape, problem.k)]
     arguments = (Buffer(1), Buffer(0), Buffer(2), *extents, np.float32(1), np.float32(0))
     launch = KernelLaunch(f"sgemm_{transposes}", tile_grid(*shape), arguments)
     buffers = (*operands, np.zeros(shape, np.float32))

@@ -14,8 +14,17 @@ import numpy as np
 
 from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution.operation import Work
-from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import Array, Error, Labelled, bound_error, compare, in_float64, normal
+from ..profiling.hardware.precisions import PRECISIONS
+from .problem import (
+    Array,
+    Error,
+    Labelled,
+    bound_error,
+    check_precision,
+    compare,
+    in_float64,
+    normal,
+)
 
 SCALAR = 3.0  # the value in STREAM
 PRECISIONS_HERE = ("fp32", "fp64")
@@ -50,8 +59,7 @@ class Memory(Labelled):
 
     def __post_init__(self) -> None:
         check_choice("kind of memory kernel", self.kind, KINDS)
-        if precision_of(self.precision) and self.precision not in PRECISIONS_HERE:
-            raise CurvescopeError(f"Memory kernels are measured in {' or '.join(PRECISIONS_HERE)}.")
+        check_precision("Memory kernels are", self.precision, PRECISIONS_HERE, " or ")
         if self.stride < 1 or self.elements < 1:
             why = "at least one element of each array and a stride of 1 are needed"
             raise CurvescopeError(f"{self.label}: {why}.")

@@ -7,15 +7,16 @@ the kernel's numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ..base.errors import CurvescopeError
 from ..profiling.attribution.operation import Work
-from ..profiling.hardware.precisions import PRECISIONS
+from ..profiling.hardware.precisions import PRECISIONS, precision_of
 
 Array = npt.NDArray[Any]
 
@@ -82,6 +83,12 @@ class Error:
     def acceptable(self) -> bool:
         """Whether the result counts as correct."""
         return self.largest <= self.allowed
+
+
+def check_precision(what: str, precision: str, allowed: Sequence[str], joined: str = ", ") -> None:
+    """Raise an error unless a problem is measured in the precision."""
+    if precision_of(precision) and precision not in allowed:
+        raise CurvescopeError(f"{what} measured in {joined.join(allowed)}.")
 
 
 def normal(generator: np.random.Generator, shape: tuple[int, ...], precision: str) -> Array:

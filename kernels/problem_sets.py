@@ -76,9 +76,9 @@ def _layers(
 
 
 def _conv_problems(module: Any, image: Any, precision: str) -> dict[str, Any]:
-    filters = (module.out_channels, *module.kernel_size)
+    (n, c, h, w), (r, s) = image.shape, module.kernel_size
     geometry = (module.stride, module.padding, module.dilation, module.groups)
-    forward = Conv(*image.shape, *filters, *geometry, precision=precision)
+    forward = Conv(n, c, h, w, module.out_channels, r, s, *geometry, precision=precision)
     return {name: dataclasses.replace(forward, direction=name) for name in DIRECTIONS}
 
 

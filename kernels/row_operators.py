@@ -12,8 +12,17 @@ import numpy as np
 from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution import operator_work
 from ..profiling.attribution.operation import Work
-from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import Array, Error, Labelled, bound_relative_error, compare, normal, softmax
+from ..profiling.hardware.precisions import PRECISIONS
+from .problem import (
+    Array,
+    Error,
+    Labelled,
+    bound_relative_error,
+    check_precision,
+    compare,
+    normal,
+    softmax,
+)
 
 # The operator of torch whose FLOPs and bytes count, by kind.
 KINDS = {
@@ -48,8 +57,7 @@ class RowOperator(Labelled):
     template = "{kind} {rows}x{columns} {precision}"
 
     def __post_init__(self) -> None:
-        if precision_of(self.precision) and self.precision not in PRECISIONS_HERE:
-            raise CurvescopeError(f"These operators are measured in {', '.join(PRECISIONS_HERE)}.")
+        check_precision("These operators are", self.precision, PRECISIONS_HERE)
         check_choice("operator", self.kind, KINDS)
         if min(self.rows, self.columns) < 1:
             raise CurvescopeError(f"{self.label}: every extent is at least 1.")

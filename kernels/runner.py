@@ -20,7 +20,7 @@ from ..profiling.attribution.events import StepRows
 from ..profiling.hardware import ceilings
 from ..profiling.hardware.host import describe_environment
 from ..profiling.hardware.locked_clocks import read_locked_clock_hz
-from ..profiling.hardware.register import registered
+from ..profiling.hardware.register import register
 from ..profiling.measure.loop import SEED, Loop, VisitWriter
 from ..profiling.measure.sites.site import AS_LEFT, RUN, Facts, Site
 from ..profiling.measure.stopping import Complete
@@ -129,7 +129,7 @@ def run_sweep(
     """
     device = backend.describe()
     meta = _metadata(sweep, backend, method, device)
-    with registered(f"bench of {sweep.label}"), RecordingWriter(path, meta) as writer:
+    with register(f"bench of {sweep.label}"), RecordingWriter(path, meta) as writer:
         sites = {value: ProblemSite(sweep, value, backend, method) for value in sweep.problems}
         visits = VisitWriter(writer, OPERATOR_MODE)
         works = [problem.work for problem in sweep.problems.values()]

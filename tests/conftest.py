@@ -14,6 +14,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -233,7 +234,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def leave_rows_to_ci(items: list[pytest.Item]) -> None:
+    """Mark as slow what a test's table has beyond its first rows, where `first_rows` says so."""
+    asked: Counter[str] = Counter()
+    for item in items:
+        first = item.get_closest_marker("first_rows")
+        if first and not item.get_closest_marker("slow"):
+            test = item.nodeid.partition("[")[0]
+            asked[test] += 1
+            if asked[test] > first.args[0]:
+                item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_rows_to_ci(items)
     # The files of slow tests first, so that no processor waits at the end for a slow test that
     # began last.
     slow = {item.path for item in items if item.get_closest_marker("slow")}

@@ -1,10 +1,11 @@
-"""A process keeps what it made of a recording, as many tests show the same one: the same files and
-the same `recording.json` give the same diagnosis and the same advice.
+"""A process keeps what it made of a recording, as many tests show the same one: the same files,
+`recording.json` and variables give the same diagnosis and the same advice.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -16,7 +17,11 @@ from curvescope.analysis.diagnosis import explain, suggested
 from curvescope.analysis.render import documents, show_advice
 
 _KEPT: dict[Any, Any] = {}
-_MOST = 12  # results, the latest; one of a sweep has some 20 MB
+_WHILE_CHANGED: dict[Any, Any] = {}  # what is made while a test has changed an attribute
+_CHANGING: set[int] = set()
+_MOST = 24  # results, the latest; one of a sweep has some 20 MB
+# Variables that change how a result is shown alone, and the one that pytest sets for every test.
+_OF_PAGES = {"COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "PYTEST_CURRENT_TEST", "TERM"}
 
 
 def install() -> None:
@@ -24,33 +29,45 @@ def install() -> None:
     explain.read = _kept(explain.read)
     explain.diagnose = _kept(explain.diagnose)
     suggested.advise = show_advice.advise = _kept(suggested.advise)
-    _forget_where_patched()
+    _set_aside_where_patched()
 
 
 def forget() -> None:
     """Let all be made anew, where something else than a recording has changed."""
     _KEPT.clear()
+    _WHILE_CHANGED.clear()
 
 
-def _forget_where_patched() -> None:
-    """Keep nothing from before a test changes an attribute, nor from then until it is put back."""
-    change, undo = pytest.MonkeyPatch.setattr, pytest.MonkeyPatch.undo
-    changing = set()
+def _set_aside_where_patched() -> None:
+    """Take nothing from before a test changes an attribute, until it is put back: then that is
+    true again, and what was made meanwhile is not.
+    """
 
-    def forget_and_change(patch: pytest.MonkeyPatch, target: Any, *arguments: Any, **options: Any):
-        if target is not documents:  # which conftest.py changes for every test
-            forget()
-            changing.add(id(patch))
-        change(patch, target, *arguments, **options)
+    def set_aside(change: Callable[..., None]) -> Callable[..., None]:
+        @wraps(change)
+        def set_aside_and_change(
+            patch: pytest.MonkeyPatch, target: Any, *arguments: Any, **options: Any
+        ) -> None:
+            # What changes before a test runs, changes for all; conftest.py changes documents for
+            # every test; variables are part of each key.
+            runs = "PYTEST_CURRENT_TEST" in os.environ
+            if runs and target is not documents and target is not os.environ:
+                _WHILE_CHANGED.clear()
+                _CHANGING.add(id(patch))
+            change(patch, target, *arguments, **options)
 
-    def undo_and_forget(patch: pytest.MonkeyPatch) -> None:
+        return set_aside_and_change
+
+    undo = pytest.MonkeyPatch.undo
+
+    def undo_and_take_again(patch: pytest.MonkeyPatch) -> None:
         undo(patch)
-        if id(patch) in changing:
-            forget()
-            changing.remove(id(patch))
+        _WHILE_CHANGED.clear()
+        _CHANGING.discard(id(patch))
 
-    pytest.MonkeyPatch.setattr = forget_and_change  # type: ignore[method-assign]
-    pytest.MonkeyPatch.undo = undo_and_forget  # type: ignore[method-assign]
+    for name in ("setattr", "delattr", "setitem", "delitem"):
+        setattr(pytest.MonkeyPatch, name, set_aside(getattr(pytest.MonkeyPatch, name)))
+    pytest.MonkeyPatch.undo = undo_and_take_again  # type: ignore[method-assign]
 
 
 def _kept(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,6 +76,7 @@ def _kept(make: Callable[..., Any]) -> Callable[..., Any]:
         try:
             key = (
                 make.__name__,
+                _variables(),
                 *map(_content, arguments),
                 *options,
                 *map(_content, options.values()),
@@ -66,16 +84,22 @@ def _kept(make: Callable[..., Any]) -> Callable[..., Any]:
             hash(key)
         except (TypeError, OSError):  # a table of a test's own, a store on a server
             return make(*arguments, **options)
-        made = _KEPT.pop(key, None)
+        kept = _WHILE_CHANGED if _CHANGING else _KEPT
+        made = kept.pop(key, None)
         if made is None:
             # With the arguments, whose identity is part of the key.
             made = make(*arguments, **options), arguments
-        _KEPT[key] = made
-        if len(_KEPT) > _MOST:
-            del _KEPT[next(iter(_KEPT))]
+        kept[key] = made
+        if len(kept) > _MOST:
+            del kept[next(iter(kept))]
         return made[0]
 
     return take
+
+
+def _variables() -> frozenset[tuple[str, str]]:
+    """The variables of the environment that may change a result."""
+    return frozenset(one for one in os.environ.items() if one[0] not in _OF_PAGES)
 
 
 def _content(value: Any) -> Any:

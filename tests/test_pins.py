@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from .shared import load_script
+from .tables import ask_each
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -68,7 +69,7 @@ def test_every_extra_of_users_is_audited():
     assert {name_of(pin) for pin in audit.pins(audit.ASKED_ABOUT)} == set(audit.ASKED_ABOUT)
 
 
-@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
+@ask_each("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
 def test_no_python_is_given_two_versions_of_one_package(python):
     packaging = pytest.importorskip("packaging.requirements")
     environment = {"python_version": python, "python_full_version": f"{python}.6", "extra": ""}

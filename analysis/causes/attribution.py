@@ -59,7 +59,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class ProvenTerm:
-    """One term after the experiments on it: what they and the shapes prove, and what is left."""
+    """One term after the experiments on it: their proofs and the proof by shapes, and the rest."""
 
     term: WeighedTerm
     claims: tuple[Claim, ...]  # on what is left, the strongest evidence first
@@ -73,7 +73,7 @@ class ProvenTerm:
         return self.term.case.share.value.value
 
     def claim_of(self, cause: str) -> float:
-        """Amount that a cause claims of what is left, in the direction of the term."""
+        """Amount that a cause claims of the rest, in the direction of the term."""
         for claim in self.claims:
             if claim.cause == cause:
                 return _fit(claim.amount, self.left, self.whole)
@@ -86,7 +86,7 @@ class ProvenTerm:
 
 @dataclass(frozen=True)
 class Judged:
-    """The outcomes of all experiments, and what they leave of each term."""
+    """The outcomes of all experiments, and the rest of each term."""
 
     outcomes: tuple[Outcome, ...]  # in the order of the measurements
     claims: Claims  # what the causes of factors of complete steps claim
@@ -200,10 +200,10 @@ def attribute(
     """Attribute every term of an anomaly to causes; the amounts of the causes add up to its value,
     as the terms do.
 
-    Causes that an experiment confirms take what it measured, first those confirmed on a term alone,
-    then those confirmed on complete steps. Refuted causes take nothing. The others share what is
-    left by the evidence of the recording. The largest cause comes first, and last what is not
-    significant; a cause that some terms confirm and others do not comes twice. `waits_for_time`:
+    Causes that an experiment confirms take its measurement, first those confirmed on a term alone,
+    then those confirmed on complete steps. Refuted causes take nothing. The others share the rest
+    by the evidence of the recording. The largest cause comes first, and last the insignificant
+    rest; a cause that some terms confirm and others do not comes twice. `waits_for_time`:
     whether the time for experiments was up before all were made.
     """
     terms = judged.terms[anomaly.functional]
@@ -265,7 +265,7 @@ def _give_to_confirmed(
 
 
 def _give(term: ProvenTerm, cause: str, amount: float, proof: Proof) -> ProvenTerm:
-    """The term after a confirmed cause took an amount of what was left."""
+    """The term after a confirmed cause took an amount of the rest."""
     amount = _fit_worth(amount, term.left, term.whole)
     if not amount:
         return term
@@ -274,7 +274,7 @@ def _give(term: ProvenTerm, cause: str, amount: float, proof: Proof) -> ProvenTe
 
 
 def _share_rest(term: ProvenTerm, decided: Collection[str], untried: str | None) -> Iterator[Part]:
-    """Share what is left of a term among its claims, the strongest evidence first; the rest is
+    """Share the rest of a term among its claims, the strongest evidence first; the rest is
     unexplained.
 
     Causes that complete steps `decided` on take nothing more. `untried` is the reason for causes
@@ -310,7 +310,7 @@ def _share_rest(term: ProvenTerm, decided: Collection[str], untried: str | None)
 def _confirm(
     term: WeighedTerm, claims: Sequence[Claim], cause: str, amount: float, proof: Proof
 ) -> Part:
-    """The part of a cause that an experiment confirmed, with what it measured as evidence."""
+    """The part of a cause that an experiment confirmed, with its measurement as evidence."""
     outcome = proof.outcome
     weighed = term.claims.get(cause)
     detail = weighed.detail if weighed else None
@@ -334,7 +334,7 @@ def _list_rivals(claims: Iterable[Claim], cause: str) -> tuple[Claim, ...]:
 
 
 def _fit(amount: float, left: float, whole: float) -> float:
-    """An amount, up to what is left of a term; 0 against the direction of the whole term."""
+    """An amount, up to the rest of a term; 0 against the direction of the whole term."""
     if amount * whole <= 0 or left * whole <= 0:
         return 0.0
     return math.copysign(min(abs(left), abs(amount)), whole)

@@ -31,9 +31,13 @@ class Block:
     times_ms: tuple[float, float]  # at these two
     is_tile: bool  # whether the name of the kernel with the most time has a tile of this size
 
-    def padded(self, batch: int) -> int:
+    def pad(self, batch: int) -> int:
         """The size that is computed at a batch size."""
-        return -(-batch // self.size) * self.size
+        return _count_blocks(batch, self.size) * self.size
+
+
+def _count_blocks(batch: int, size: int) -> int:
+    return -(-batch // size)
 
 
 def find_block(times_ms: Mapping[int, float], tiles: frozenset[int] = frozenset()) -> Block | None:
@@ -48,30 +52,31 @@ def find_block(times_ms: Mapping[int, float], tiles: frozenset[int] = frozenset(
     """
     if len(times_ms) < _LEAST_POINTS:
         return None
-    line = _miss(times_ms, {batch: float(batch) for batch in times_ms})[0]
-    fits = [(*_fit(times_ms, size), size) for size in SIZES]
+    line, _ = _miss(times_ms, list(times_ms))
+    fits = []
+    for size in SIZES:
+        blocks = [_count_blocks(batch, size) for batch in times_ms]
+        fits.append((*_miss(times_ms, blocks), size))
     for miss, block_ms, size in sorted(fits):
-        flat = list(_flat(times_ms, size, block_ms)) if block_ms > 0 else []
-        enough = len(flat) >= (1 if size in tiles else 2)
-        if miss <= min(_MISS, line / _BETTER) and enough and not _grows(times_ms, size, block_ms):
+        if miss > min(_MISS, line / _BETTER) or block_ms <= 0:
+            continue
+        flat = list(_flat(times_ms, size, block_ms))
+        least = 1 if size in tiles else 2
+        if len(flat) >= least and not _grows(times_ms, size, block_ms):
             low, high = max(flat, key=lambda pair: pair[1] / pair[0])
-            return Block(
-                size, block_ms, (low, high), (times_ms[low], times_ms[high]), size in tiles
-            )
+            at_ends_ms = times_ms[low], times_ms[high]
+            return Block(size, block_ms, (low, high), at_ends_ms, size in tiles)
     return None
 
 
-def _fit(times_ms: Mapping[int, float], size: int) -> tuple[float, float]:
-    return _miss(times_ms, {batch: float(-(-batch // size)) for batch in times_ms})
-
-
-def _miss(times_ms: Mapping[int, float], amounts: Mapping[int, float]) -> tuple[float, float]:
+def _miss(times_ms: Mapping[int, float], amounts: list[int]) -> tuple[float, float]:
     """Relative error of a line through times over amounts, and its slope."""
     times = np.array(list(times_ms.values()))
-    design = np.column_stack([np.ones(len(times)), [amounts[batch] for batch in times_ms]])
+    ones = np.ones(len(times))
+    design = np.column_stack([ones, np.array(amounts, np.float64)])
     if np.ptp(design[:, 1]) == 0:
         return float("inf"), 0.0
-    (start, slope), *_ = np.linalg.lstsq(design / times[:, None], np.ones(len(times)), rcond=None)
+    (start, slope), *_ = np.linalg.lstsq(design / times[:, None], ones, rcond=None)
     error = (design @ (start, slope) - times) / times
     return float(np.sqrt(np.mean(error**2))), float(slope)
 
@@ -80,7 +85,7 @@ def _blocks(times_ms: Mapping[int, float], size: int) -> Iterator[list[int]]:
     """The sizes of each block that has several."""
     blocks: dict[int, list[int]] = defaultdict(list)
     for batch in sorted(times_ms):
-        blocks[-(-batch // size)].append(batch)
+        blocks[_count_blocks(batch, size)].append(batch)
     return (sizes for sizes in blocks.values() if len(sizes) > 1)
 
 
@@ -94,14 +99,16 @@ def _flat(times_ms: Mapping[int, float], size: int, block_ms: float) -> Iterator
 
 def _grows(times_ms: Mapping[int, float], size: int, block_ms: float) -> bool:
     """Whether times grow within blocks, rather than from one to the next."""
-    pairs = [pair for sizes in _blocks(times_ms, size) for pair in pairwise(sizes)]
-    grown = sum(times_ms[high] - times_ms[low] for low, high in pairs)
-    of_line = sum(block_ms * (high - low) / size for low, high in pairs)
+    grown, of_line = 0.0, 0.0
+    for sizes in _blocks(times_ms, size):
+        for low, high in pairwise(sizes):
+            grown += times_ms[high] - times_ms[low]
+            of_line += block_ms * (high - low) / size
     return grown > _GROWN * of_line
 
 
 def find_blocks(kernel_times: pd.DataFrame, steps: list[int]) -> dict[Key, Block]:
-    """The blocks of the products of a whole sweep, by term; `steps` are those to use."""
+    """The blocks of the products of a whole sweep, by term, from the steps to use."""
     rows = kernel_times[kernel_times["kind"].eq(KERNELS) & kernel_times["step"].isin(steps)]
     if rows["batch"].nunique() < _LEAST_POINTS:
         return {}
@@ -110,10 +117,15 @@ def find_blocks(kernel_times: pd.DataFrame, steps: list[int]) -> dict[Key, Block
     sums = rows.groupby(columns, dropna=False, observed=True)["exclusive_ms"].sum()
     terms: dict[Key, dict[int, dict[str, float]]] = {}
     for (layer, phase, batch, name), total in sums.items():
-        times = terms.setdefault(Key.of(layer, phase, KERNELS), {}).setdefault(int(batch), {})
+        of_term = terms.setdefault(Key.of(layer, phase, KERNELS), {})
+        times = of_term.setdefault(int(batch), {})
         times[str(name)] = float(total) / int(steps_of[batch])
-    by_term = {key: _of_term(times) for key, times in terms.items()}
-    return {key: block for key, block in by_term.items() if block is not None}
+    blocks = {}
+    for key, of_batches in terms.items():
+        block = _of_term(of_batches)
+        if block is not None:
+            blocks[key] = block
+    return blocks
 
 
 def _of_term(times: Mapping[int, Mapping[str, float]]) -> Block | None:

@@ -1,11 +1,11 @@
 """What causes weigh: one term of an anomaly, with everything recorded about it at each batch size;
-and the anomaly with what they claim of its terms.
+and the anomaly with their claims on its terms.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...profiling.collect.compilations import NONE
@@ -139,7 +139,7 @@ class Intervention:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One cause: what it claims of a term or suggests of a profile, and the experiment that tests
+    """One cause: its claim on a term or suggestion on a profile, and the experiment that tests
     it.
     """
 
@@ -209,7 +209,7 @@ class TermUses:
         return sorted(common, key=lambda name: (-self.time_ms(self.after, name), name))
 
     @property
-    def switched(self) -> bool:
+    def is_switched(self) -> bool:
         """Whether the kernel with the most time at one size does not run at the other; their order
         may change.
         """
@@ -223,7 +223,7 @@ class TermUses:
 
 @dataclass(frozen=True, kw_only=True)
 class Case(TermUses):
-    """One term of one functional, with what was recorded of it."""
+    """One term of one functional, with its records."""
 
     share: Share
     facts: Mapping[int, BatchFacts]  # of each batch size of the functional
@@ -245,7 +245,7 @@ class Case(TermUses):
 
 @dataclass(frozen=True)
 class WeighedTerm:
-    """One term of an anomaly with what every cause claims of it."""
+    """One term of an anomaly with the claims of every cause on it."""
 
     case: Case
     claims: Mapping[str, Claim]  # by cause; experiments do not change them
@@ -263,7 +263,7 @@ class Anomaly:
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """What was recorded of each term."""
+        """The records of each term."""
         return tuple(term.case for term in self.terms)
 
     @property
@@ -282,3 +282,8 @@ def total(uses: tuple[Use, ...], column: str) -> float | None:
     values = [getattr(use, column) for use in uses]
     counted = [float(value) for value in values if value is not None]
     return sum(counted) if counted else None
+
+
+def sum_ms(uses: Iterable[Use], batch: int) -> float:
+    """Time of the uses at one batch size."""
+    return math.fsum(use.time_ms for use in uses if use.batch == batch)

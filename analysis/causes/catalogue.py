@@ -91,10 +91,12 @@ _SCOPES = (Scope.TERM, Scope.STEP)
 @cache
 def interventions() -> dict[str, Intervention]:
     """The experiment of every cause that names one, built-in causes first."""
-    named = {
-        cause.name: cause.intervention for cause in _OF_TERMS if cause.intervention is not None
-    }
-    taken = {pair for intervention in named.values() for pair in _factors(intervention)}
+    named = {}
+    taken: set[tuple[str, str]] = set()
+    for cause in _OF_TERMS:
+        if cause.intervention is not None:
+            named[cause.name] = cause.intervention
+            taken |= _factors(cause.intervention)
     for plugin in plugins.plugins(plugins.CAUSES):
         intervention = getattr(plugin.module, "INTERVENTION", None)
         if intervention is None:
@@ -102,11 +104,11 @@ def interventions() -> dict[str, Intervention]:
         if not isinstance(intervention, Intervention):
             plugins.report_broken(plugin.name, plugin.package, "INTERVENTION is no Intervention")
             continue
-        if both := _factors(intervention) & taken:
+        both = _factors(intervention) & taken
+        if both:
             names = ", ".join(sorted(name for _, name in both))
-            plugins.report_broken(
-                plugin.name, plugin.package, f"another cause has its factors: {names}"
-            )
+            why = f"another cause has its factors: {names}"
+            plugins.report_broken(plugin.name, plugin.package, why)
         else:
             taken |= _factors(intervention)
             named[plugin.module.CAUSE] = intervention
@@ -123,46 +125,45 @@ def interventions_with(
     """The experiment of every cause in a term where some have evidence: those get the factors that
     they share.
 
-    A cause that slows what it is in gets them also by the outcomes of experiments that they
-    confirm.
+    A cause that slows its term gets them also by the outcomes of experiments that they confirm.
     """
     named = interventions()
-    fast = {
-        outcome.factor
-        for outcome in outcomes
-        if outcome.verdict == Verdict.CONFIRMED and makes_faster(outcome)
-    }
-    taker = {
-        name: cause
-        for cause, intervention in named.items()
-        for name in intervention.shared
-        if cause in evident or (intervention.slows and name in fast)
-    }
+    fast = set()
+    for outcome in outcomes:
+        if outcome.verdict == Verdict.CONFIRMED and makes_faster(outcome):
+            fast.add(outcome.factor)
+    taker = {}
+    for cause, intervention in named.items():
+        for name in intervention.shared:
+            if cause in evident or (intervention.slows and name in fast):
+                taker[name] = cause
     if not taker:
         return named
 
     def names(cause: str, scope: str) -> tuple[str, ...]:
         kept = [name for name in getattr(named[cause], scope) if taker.get(name, cause) == cause]
-        return (
-            *kept,
-            *(name for name in factors(scope) if taker.get(name) == cause and name not in kept),
-        )
+        gained = [name for name in factors(scope) if taker.get(name) == cause]
+        return (*kept, *(name for name in gained if name not in kept))
 
-    return {
-        cause: replace(i, term=names(cause, Scope.TERM), step=names(cause, Scope.STEP))
-        for cause, i in named.items()
-    }
+    changed = {}
+    for cause, intervention in named.items():
+        term, step = names(cause, Scope.TERM), names(cause, Scope.STEP)
+        changed[cause] = replace(intervention, term=term, step=step)
+    return changed
 
 
 def factors(scope: str, evident: Collection[str] = ()) -> dict[str, str]:
     """The factors of a `Scope`, with the cause that each removes, see `interventions_with`."""
-    named = interventions_with(evident).items()
-    return {name: cause for cause, intervention in named for name in getattr(intervention, scope)}
+    causes = {}
+    for cause, intervention in interventions_with(evident).items():
+        for name in getattr(intervention, scope):
+            causes[name] = cause
+    return causes
 
 
 def possible(cause: str, case: Case, amount: float) -> bool:
-    """Whether a cause can make an amount at all in a term, by what was recorded of the step."""
-    judges = (cause_of_term.possible for cause_of_term in _OF_TERMS if cause_of_term.name == cause)
+    """Whether a cause can make an amount at all in a term, by the recording of the step."""
+    judges = [each.possible for each in _OF_TERMS if each.name == cause]
     return all(judge(case, amount) for judge in judges if judge is not None)
 
 
@@ -179,10 +180,8 @@ def _guard(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
     def weigh(case: Case) -> Claim | None:
         try:
             claim = plugin.module.weigh(case)
-            if claim is None or (
-                isinstance(claim, Claim) and claim.evidence and math.isfinite(claim.amount)
-            ):
-                return claim
+            if claim is None or _is_sound(claim):
+                return claim  # type: ignore[no-any-return]
             why = "weigh() returned no Claim with evidence and a finite amount"
         except Exception as error:  # third-party code may raise anything; the other causes continue
             why = f"weigh() failed ({type(error).__name__}: {error})"
@@ -192,21 +191,21 @@ def _guard(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
     return weigh
 
 
-def suggestions(step: ProfiledStep) -> tuple[Suggestion, ...]:
-    """What the causes suggest of a profiled step, the largest bound first.
+def _is_sound(claim: object) -> bool:
+    return isinstance(claim, Claim) and bool(claim.evidence) and math.isfinite(claim.amount)
 
-    The capture of a graph runs once, and its gaps are those of no step: only that it is one is
-    said.
+
+def suggestions(step: ProfiledStep) -> tuple[Suggestion, ...]:
+    """The suggestions of the causes for a profiled step, the largest bound first.
+
+    The capture of a graph runs once, and its gaps belong to no step: only the capture is named.
     """
-    asked = (host.first_use,) if step.is_capture else (*_OF_TERMS, *OF_PROFILES)
-    suggesting = (cause.suggest for cause in asked)
-    made = (suggest(step) for suggest in suggesting if suggest is not None)
-    return tuple(
-        sorted(
-            (suggestion for suggestion in made if suggestion is not None),
-            key=lambda suggestion: -suggestion.at_most_ms,
-        )
-    )
+    made = []
+    for cause in (host.first_use,) if step.is_capture else (*_OF_TERMS, *OF_PROFILES):
+        suggestion = cause.suggest(step) if cause.suggest is not None else None
+        if suggestion is not None:
+            made.append(suggestion)
+    return tuple(sorted(made, key=lambda suggestion: -suggestion.at_most_ms))
 
 
 def rank(claim: Claim) -> tuple[int, int, str]:
@@ -229,14 +228,19 @@ def weigh_term(case: Case) -> WeighedTerm:
 
 
 def sum_claims(terms: Iterable[WeighedTerm], cause: str, value: float) -> float:
-    """What a cause claims of all terms in the direction of an anomaly, up to its value, whatever
-    other causes claim.
+    """The sum of a cause's claims on all terms in the direction of an anomaly, up to its value,
+    whatever other causes claim.
     """
     amounts = []
     for term in terms:
-        whole = term.case.share.value.value
         claim = term.claims.get(cause)
-        if claim is not None and claim.amount * whole > 0:
-            amounts.append(math.copysign(min(abs(claim.amount), abs(whole)), whole))
-    amount = math.fsum(amounts)
-    return math.copysign(min(abs(amount), abs(value)), value) if amount * value > 0 else 0.0
+        if claim is not None:
+            amounts.append(limit_to(claim.amount, term.case.share.value.value))
+    return limit_to(math.fsum(amounts), value)
+
+
+def limit_to(amount: float, whole: float) -> float:
+    """An amount in the direction of the whole, up to all of it; 0 against it."""
+    if amount * whole <= 0:
+        return 0.0
+    return math.copysign(min(abs(amount), abs(whole)), whole)

@@ -1,8 +1,8 @@
 """Causes in what torch.compile made of the step: nothing beyond its limit, or code for any size.
 
-What a size runs is told by torch's own counters, when it ran first. Compiled and uncompiled steps
-have different kernels, so a size is held against the rate per sample of the nearest size that ran
-other code, in every term alike.
+Torch's own counters tell the code that a size runs, when it ran first. Compiled and uncompiled
+steps have different kernels, so a size is held against the rate per sample of the nearest size
+that ran other code, in every term alike.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from ...profiling.recording.operators import (
     decode_arguments,
 )
 from ...profiling.recording.store import STEP
-from ..decompose.averaged_steps import Samples, list_used_steps
+from ..decompose.averaged_steps import Samples, durations_ms, list_used_steps
 from ..decompose.functionals import BEND, OUTLIER, Functional
 from ..decompose.launches import Paced, mean_paced
 from ..decompose.pace import Pace
@@ -125,9 +125,12 @@ def examine(batches: Iterable[int], recorded: Recorded) -> Examined:
     used = {batch: sweep[batch] for batch in batches}
     rows = kernel_times[kernel_times["step"].isin(_flat(used.values()))]
     graphs = graph_batches(kernel_times, recorded.steps, recorded.api_calls)
+    gather = _Facts(recorded)
     facts = {}
     for batch, steps in used.items():
-        facts[batch] = _facts(batch, steps, rows, recorded, graphs.get(batch))
+        facts[batch] = gather.of_batch(
+            batch, steps, rows[rows["batch"] == batch], graphs.get(batch)
+        )
     slow_downs = {} if recorded.slow_downs is None else _slow_downs(recorded.slow_downs)
     blocks = find_blocks(kernel_times, _flat(sweep.values()))
     return Examined(facts, _uses(rows, used), slow_downs, recorded.hardware, blocks)
@@ -158,12 +161,12 @@ def _changes_below(term: TermUses) -> bool:
     """Whether a bend changes between its two smaller sizes: other kernels run at the smallest, and
     the time of a sample changes by far the most there.
     """
-    first, middle, last = term.functional.conditions
-    rates = {batch: term.time_ms(batch) / batch for batch in term.functional.conditions}
-    if min(rates.values()) <= 0 or term.main_kernel(first) == term.main_kernel(middle):
+    first, middle, last = (term.time_ms(batch) / batch for batch in term.functional.conditions)
+    smallest, second, _ = term.functional.conditions
+    if min(first, middle, last) <= 0 or term.main_kernel(smallest) == term.main_kernel(second):
         return False
-    left = abs(math.log(rates[middle] / rates[first]))
-    right = abs(math.log(rates[last] / rates[middle]))
+    left = abs(math.log(middle / first))
+    right = abs(math.log(last / middle))
     return left > _FAR_MORE * right
 
 
@@ -175,11 +178,17 @@ def count_faults(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dic
     that were not counted.
     """
     faults: dict[int, dict[Key, float]] = {}
-    for row in operators.filter(pc.is_valid(operators["page_faults"])).to_pylist():
-        layer = names.get(row["layer"] or "", row["layer"])
-        of_batch, key = faults.setdefault(row["batch"], {}), Key.of(layer, row["phase"], KERNELS)
+    counted = operators.filter(pc.is_valid(operators["page_faults"]))
+    for row in counted.to_pylist():
+        key = _key_of(row, names)
+        of_batch = faults.setdefault(row["batch"], {})
         of_batch[key] = of_batch.get(key, 0.0) + row["page_faults"]
     return faults
+
+
+def _key_of(operator: Mapping[str, Any], names: Mapping[str, str]) -> Key:
+    layer = names.get(operator["layer"] or "", operator["layer"])
+    return Key.of(layer, operator["phase"], KERNELS)
 
 
 def read_operands(
@@ -191,8 +200,8 @@ def read_operands(
     members = Counter(names.values())
     calls: dict[int, dict[Key, list[Mapping[str, Any]]]] = {}
     for row in operators.to_pylist():
-        key = Key.of(names.get(row["layer"] or "", row["layer"]), row["phase"], KERNELS)
-        calls.setdefault(row["batch"], {}).setdefault(key, []).append(row)
+        terms = calls.setdefault(row["batch"], {})
+        terms.setdefault(_key_of(row, names), []).append(row)
     operands: dict[int, dict[Key, TermOperands]] = {}
     for batch, terms in calls.items():
         operands[batch] = {}
@@ -204,15 +213,18 @@ def read_operands(
 
 def weights_of(operands: Mapping[int, Mapping[Key, TermOperands]]) -> tuple[str, ...]:
     """Names of all parameters that products multiply by, each once."""
-    terms = (term for of_batch in operands.values() for term in of_batch.values())
-    return tuple(dict.fromkeys(name for term in terms for name in term.weights))
+    names: dict[str, None] = {}
+    for of_batch in operands.values():
+        for term in of_batch.values():
+            names.update(dict.fromkeys(term.weights))
+    return tuple(names)
 
 
 def _read_term(layer: str, calls: Sequence[Mapping[str, Any]], members: int) -> TermOperands:
     """The operands of the calls of one term, whose layer stands for so many."""
     dtypes: dict[str, set[str]] = {}
     weights: Counter[str] = Counter()
-    numbers_of: list[tuple[int, CallNumbers]] = []
+    denormals, distinct = _Mean(), _Mean()
     for row in calls:
         types = [dtype for dtype in _DTYPE.findall(row["arguments"]) if dtype in _FLOATING]
         if types:
@@ -220,27 +232,36 @@ def _read_term(layer: str, calls: Sequence[Mapping[str, Any]], members: int) -> 
         if row["numbers"] is None:
             continue
         duration_ns, numbers = row["duration_ns"] or 1, decode_numbers(row["numbers"])
-        numbers_of.append((duration_ns, numbers))
+        denormals.add(duration_ns, numbers.denormals)
+        distinct.add(duration_ns, numbers.distinct)
         if row["op"].removeprefix("aten::") in PRODUCTS:
             parameters = dict.fromkeys(_matrices(row["arguments"], numbers), duration_ns)
             weights += Counter(parameters)
     return TermOperands(
         {op: frozenset(names) for op, names in dtypes.items()},
         tuple(name for name, _ in weights.most_common()),
-        _mean((duration_ns, numbers.denormals) for duration_ns, numbers in numbers_of),
-        _mean((duration_ns, numbers.distinct) for duration_ns, numbers in numbers_of),
+        denormals.value,
+        distinct.value,
         tokens_of(layer, calls, members),
     )
 
 
-def _mean(shares: Iterable[tuple[int, float | None]]) -> float | None:
+class _Mean:
     """The mean of the known shares over the times beside them; None if none is known."""
-    total, total_ns = 0.0, 0
-    for duration_ns, share in shares:
+
+    def __init__(self) -> None:
+        self._total, self._total_ns = 0.0, 0
+
+    def add(self, duration_ns: int, share: float | None) -> None:
+        """Add a share, None where it is unknown, of a call that took so long."""
         if share is not None:
-            total += duration_ns * share
-            total_ns += duration_ns
-    return total / total_ns if total_ns else None
+            self._total += duration_ns * share
+            self._total_ns += duration_ns
+
+    @property
+    def value(self) -> float | None:
+        """The mean so far."""
+        return self._total / self._total_ns if self._total_ns else None
 
 
 def _matrices(arguments: str, numbers: CallNumbers) -> Iterator[str]:
@@ -258,12 +279,13 @@ def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:
     for row in rows.itertuples():
         key = Key.of(row.layer, row.phase, KERNELS)
         slowed.setdefault(key, {})[int(row.batch)] = _slow_down(row, row.own_ms)
-    squared = rows.drop(columns=["layer", "phase"]).assign(error_ms=rows["error_ms"] ** 2)
-    whole = squared.groupby("batch").sum()
+    amounts = rows.drop(columns=["layer", "phase"])
+    amounts["error_ms"] **= 2
+    whole = amounts.groupby("batch").sum()
     whole["error_ms"] **= 0.5
-    key = Key(None, None, COMMUNICATION)
     for row in whole.reset_index().itertuples():
-        slowed.setdefault(key, {})[int(row.batch)] = _slow_down(row, row.shared_ms)
+        of_all = slowed.setdefault(Key(None, None, COMMUNICATION), {})
+        of_all[int(row.batch)] = _slow_down(row, row.shared_ms)
     return slowed
 
 
@@ -276,79 +298,83 @@ def _slow_down(row: Any, time_ms: float) -> SlowDown:
 def _uses(rows: pd.DataFrame, used: Mapping[int, list[int]]) -> dict[Key, list[Use]]:
     rows = rows if "op" in rows else rows.assign(op=None)
     keys = [*_TERM, "batch", "name", "op", *_GEOMETRY, *_SIZES]
-    table = rows.assign(**{name: _product(rows, columns) for name, columns in _GEOMETRY.items()})
-    grouped = table.groupby(keys, dropna=False, sort=False, observed=True)
+    products = {name: _product(rows, columns) for name, columns in _GEOMETRY.items()}
+    grouped = rows.assign(**products).groupby(keys, dropna=False, sort=False, observed=True)
     sums = grouped[["exclusive_ms", "calls", *_WORK]].sum(min_count=1)
-    sums[_COUNTED] = sums[_COUNTED].where(grouped[_COUNTED].count().eq(grouped.size(), axis=0))
+    counted_all = grouped[_COUNTED].count().eq(grouped.size(), axis=0)
+    sums[_COUNTED] = sums[_COUNTED].where(counted_all)
     uses: dict[Key, list[Use]] = {}
-    for key, (exclusive_ms, calls, *work) in zip(
-        sums.index, sums.itertuples(index=False), strict=True
-    ):
-        layer, phase, kind, batch, name, op, *geometry = key
-        n = len(used[int(batch)])
+    for row in sums.reset_index().to_dict("records"):
+        batch = int(row["batch"])
+        n = len(used[batch])
         sizes: dict[str, int | None] = {}
-        for column, value in zip((*_GEOMETRY, *_SIZES), geometry, strict=True):
-            sizes[column] = None if pd.isna(value) else int(value)
+        for column in (*_GEOMETRY, *_SIZES):
+            sizes[column] = None if pd.isna(row[column]) else int(row[column])
         amounts: dict[str, float | None] = {}
-        for column, value in zip(_WORK, work, strict=True):
-            amounts[column] = None if pd.isna(value) else float(value) / n
+        for column in _WORK:
+            amounts[column] = None if pd.isna(row[column]) else float(row[column]) / n
+        time_ms = float(row["exclusive_ms"]) / n
         use = Use(
-            batch=int(batch),
-            name=str(name),
-            op=None if pd.isna(op) else str(op),
-            time_ms=float(exclusive_ms) / n,
-            share=float(exclusive_ms) / n,
-            calls=float(calls) / n,
+            batch=batch,
+            name=str(row["name"]),
+            op=None if pd.isna(row["op"]) else str(row["op"]),
+            time_ms=time_ms,
+            share=time_ms,
+            calls=float(row["calls"]) / n,
             **sizes,
             **amounts,  # type: ignore[arg-type]
         )
-        uses.setdefault(Key.of(layer, phase, kind), []).append(use)
+        key = Key.of(row["layer"], row["phase"], row["kind"])
+        uses.setdefault(key, []).append(use)
     return uses
 
 
 def _product(rows: pd.DataFrame, columns: tuple[str, ...]) -> Any:
-    return (
-        rows[list(columns)]
-        .astype("Float64")
-        .astype("float64")
-        .prod(axis=1, skipna=False)
-        .to_numpy()
-    )
+    numbers = rows[list(columns)].astype("Float64").astype("float64")
+    return numbers.prod(axis=1, skipna=False).to_numpy()
 
 
-def _facts(
-    batch: int,
-    used: list[int],
-    rows: pd.DataFrame,
-    recorded: Recorded,
-    graph: tuple[int, bool] | None,
-) -> BatchFacts:
-    steps = select_used_steps(recorded.steps)
-    of_batch = steps[steps["batch"] == batch]
-    timed = of_batch[~of_batch["profiled"].astype(bool)]
-    mine = rows[rows["batch"] == batch]
-    idle = mine["name"] == IDLE
-    clock_hz, reasons = mean_clock(of_batch, recorded.clocks)
-    graph_batch, graph_marked = graph or (None, False)
-    return BatchFacts(
-        timed_ms=timed["duration_ns"].to_numpy(np.float64) / 1e6,
-        idle_ms=float(mine.loc[idle, "exclusive_ms"].sum()) / len(used),
-        kernel_ms=float(mine.loc[~idle, "exclusive_ms"].sum()) / len(used),
-        kernel_calls=float(mine.loc[~idle, "calls"].sum()) / len(used),
-        host=_host_calls(of_batch[of_batch["step"].isin(used)], recorded.api_calls),
-        peak_memory_bytes=_largest(of_batch, "peak_memory_bytes"),
-        allocator_retries=_largest(of_batch, "allocator_retries"),
-        sm_clock_hz=clock_hz,
-        throttle_reasons=reasons,
-        kernel_bytes=float(mine["bytes_compulsory"].sum()) / len(used),
-        host_use=_host_use(timed),
-        graph_batch=graph_batch,
-        graph_marked=graph_marked,
-        compiled_code=_text(of_batch, "compiled_code"),
-        term_faults=recorded.term_faults.get(batch),
-        operands=recorded.operands.get(batch, {}),
-        paced=_find_paced(recorded.paced, used),
-    )
+class _Facts:
+    """Gathers facts about batch sizes from the steps and the calls of the host, read once."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
+        self._steps = select_used_steps(recorded.steps)
+        self._calls = None if recorded.api_calls is None else CallsOfHost(recorded.api_calls)
+
+    def of_batch(
+        self, batch: int, used: list[int], rows: pd.DataFrame, graph: tuple[int, bool] | None
+    ) -> BatchFacts:
+        """The facts about a batch size, of the steps used and their rows of exclusive times."""
+        recorded = self._recorded
+        steps = self._steps[self._steps["batch"] == batch]
+        timed = steps[~steps["profiled"].astype(bool)]
+        idle = rows["name"] == IDLE
+        busy = rows[~idle]
+        clock_hz, reasons = mean_clock(steps, recorded.clocks)
+        graph_batch, graph_marked = graph or (None, False)
+        host: dict[str, HostCalls] = {}
+        if self._calls is not None:
+            host = self._calls.count_inside(steps[steps["step"].isin(used)])
+        return BatchFacts(
+            timed_ms=durations_ms(timed),
+            idle_ms=float(rows.loc[idle, "exclusive_ms"].sum()) / len(used),
+            kernel_ms=float(busy["exclusive_ms"].sum()) / len(used),
+            kernel_calls=float(busy["calls"].sum()) / len(used),
+            host=host,
+            peak_memory_bytes=_largest(steps, "peak_memory_bytes"),
+            allocator_retries=_largest(steps, "allocator_retries"),
+            sm_clock_hz=clock_hz,
+            throttle_reasons=reasons,
+            kernel_bytes=float(rows["bytes_compulsory"].sum()) / len(used),
+            host_use=_host_use(timed),
+            graph_batch=graph_batch,
+            graph_marked=graph_marked,
+            compiled_code=_text(steps, "compiled_code"),
+            term_faults=recorded.term_faults.get(batch),
+            operands=recorded.operands.get(batch, {}),
+            paced=_find_paced(recorded.paced, used),
+        )
 
 
 def _find_paced(rows: pd.DataFrame, used: Sequence[int]) -> dict[Key, Paced]:
@@ -356,21 +382,56 @@ def _find_paced(rows: pd.DataFrame, used: Sequence[int]) -> dict[Key, Paced]:
     inside = rows[rows["step"].isin(used)]
     if inside.empty:
         return {}
-    by_term = inside.groupby(["layer", "phase"], dropna=False)
-    return {
-        Key.of(layer, phase, KERNELS): mean_paced(of_term, len(used))
-        for (layer, phase), of_term in by_term
-    }
+    paced = {}
+    for (layer, phase), of_term in inside.groupby(_TERM[:2], dropna=False):
+        paced[Key.of(layer, phase, KERNELS)] = mean_paced(of_term, len(used))
+    return paced
 
 
 def _host_use(timed: pd.DataFrame) -> MeanHostUse | None:
     if timed.empty or not set(_HOST_USE) <= set(timed.columns):
         return None
-    means = {name: timed[name].astype("Float64").mean(skipna=False) for name in _HOST_USE}
-    cpu, system, faults, wait = (None if pd.isna(mean) else float(mean) for mean in means.values())
+    means = []
+    for name in _HOST_USE:
+        mean = timed[name].astype("Float64").mean(skipna=False)
+        means.append(None if pd.isna(mean) else float(mean))
+    cpu, system, faults, wait = means
     if cpu is None or system is None or faults is None:
         return None
     return MeanHostUse(cpu / 1e6, system / 1e6, faults, None if wait is None else wait / 1e6)
+
+
+class CallsOfHost:
+    """The API calls of a recording, in order of their starts."""
+
+    def __init__(self, api_calls: pd.DataFrame) -> None:
+        complete = api_calls["duration_ns"].notna() & api_calls["start_ns"].notna()
+        timed = api_calls[complete]
+        start_ns = timed["start_ns"].to_numpy(np.int64)
+        self._order = np.argsort(start_ns, kind="stable")
+        self._start_ns = start_ns[self._order]
+        self._time_ms = timed["duration_ns"].to_numpy(np.float64) / 1e6
+        kind_of = {name: host_kind(name) for name in timed["name"].unique()}
+        self._kind = timed["name"].map(kind_of).to_numpy(object)
+
+    def count_inside(self, steps: pd.DataFrame) -> dict[str, HostCalls]:
+        """Calls of each kind inside the steps, per step; 0 for kinds without calls."""
+        pieces = [np.zeros(0, np.int64)]
+        for row in steps.itertuples():
+            begin = int(row.start_ns)
+            end = begin + int(row.duration_ns)
+            first, last = np.searchsorted(self._start_ns, [begin, end])
+            pieces.append(self._order[first:last])
+        inside = np.unique(np.concatenate(pieces))
+        if not len(inside):
+            return {}
+        kind, time_ms = self._kind[inside], self._time_ms[inside]
+        calls = {}
+        for wanted, _ in HOST_KINDS:
+            of_kind = time_ms[kind == wanted]
+            sum_ms = float(of_kind.sum())
+            calls[wanted] = HostCalls(len(of_kind) / len(steps), sum_ms / len(steps))
+        return calls
 
 
 def _text(rows: pd.DataFrame, column: str) -> str | None:
@@ -384,30 +445,6 @@ def _largest(rows: pd.DataFrame, column: str) -> float | None:
     return None if values.empty else float(values.max())
 
 
-def _host_calls(steps: pd.DataFrame, api_calls: pd.DataFrame | None) -> dict[str, HostCalls]:
-    """Calls of each kind inside the steps, per step; 0 for kinds without calls."""
-    if api_calls is None or api_calls.empty or steps.empty:
-        return {}
-    timed = api_calls[api_calls["duration_ns"].notna() & api_calls["start_ns"].notna()]
-    start = timed["start_ns"].to_numpy(np.int64)
-    inside = np.zeros(len(timed), dtype=bool)
-    for row in steps.itertuples():
-        inside |= (start >= int(row.start_ns)) & (start < int(row.start_ns) + int(row.duration_ns))
-    calls = timed[inside]
-    if calls.empty:
-        return {}
-    kinds = {name: host_kind(name) for name in set(calls["name"])}
-    kind = calls["name"].map(kinds)
-    time_ms = calls["duration_ns"].astype("float64") / 1e6
-    return {
-        wanted: HostCalls(
-            float((kind == wanted).sum()) / len(steps),
-            float(time_ms[kind == wanted].sum()) / len(steps),
-        )
-        for wanted, _ in HOST_KINDS
-    }
-
-
 def mean_clock(
     steps: pd.DataFrame, clocks: pd.DataFrame | None
 ) -> tuple[float | None, frozenset[str]]:
@@ -417,21 +454,15 @@ def mean_clock(
     on a CPU also those between them, where a GPU is idle and its clock another one.
     """
     none = pd.Series(dtype=object)
-    counted, texts = (
-        steps.get(name, none).dropna() for name in ("sm_clock_hz", "throttle_reasons")
-    )
-    clock_hz, reasons = (
-        (float(counted.mean()) if len(counted) else None),
-        reasons_in(map(str, texts)),
-    )
+    counted = steps.get("sm_clock_hz", none).dropna()
+    clock_hz = float(counted.mean()) if len(counted) else None
+    reasons = reasons_in(map(str, steps.get("throttle_reasons", none).dropna()))
     if clocks is None or clocks.empty or steps["start_ns"].isna().any():
         return clock_hz, reasons
     taken = clocks["start_ns"].to_numpy(np.int64)
-    of_gpu = (
-        clocks["device"].notna().to_numpy(bool)
-        if "device" in clocks
-        else np.zeros(len(taken), bool)
-    )
+    of_gpu = np.zeros(len(taken), bool)
+    if "device" in clocks:
+        of_gpu = clocks["device"].notna().to_numpy(bool)
     begins = steps["start_ns"].to_numpy(np.int64)
     ends = begins + steps["duration_ns"].to_numpy(np.int64)
     in_visit, in_step = np.zeros(len(taken), bool), np.zeros(len(taken), bool)
@@ -439,6 +470,8 @@ def mean_clock(
         in_step |= (begin <= taken) & (taken <= end)
     for visit in steps.groupby("round").indices.values():
         in_visit |= (begins[visit].min() <= taken) & (taken <= ends[visit].max())
-    sampled = clocks.loc[in_step | in_visit & ~of_gpu, "sm_clock_hz"].dropna()
     reasons |= reasons_in(map(str, clocks.loc[in_visit, "throttle_reasons"].dropna()))
-    return float(sampled.mean()) if clock_hz is None and len(sampled) else clock_hz, reasons
+    sampled = clocks.loc[in_step | in_visit & ~of_gpu, "sm_clock_hz"].dropna()
+    if clock_hz is None and len(sampled):
+        clock_hz = float(sampled.mean())
+    return clock_hz, reasons

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ...profiling.recording.operand_numbers import CallNumbers, Numbers, decode_numbers
+from ...profiling.recording.operand_numbers import CallNumbers, decode_numbers
 from ...profiling.recording.operators import GROUPED, PRODUCTS, TensorArgument, decode_arguments
 from ..decompose.repeated_layers import is_of_experts, is_stack_of_experts
 
@@ -43,44 +43,43 @@ def tokens_of(layer: str, calls: Sequence[Mapping[str, Any]], members: int) -> E
     if is_of_experts(layer):
         rows: dict[str, int] = {}
         for call, (left, *_), _ in _products(calls):
-            rows[call["layer"]] = max(math.prod(left[:-1]), rows.get(call["layer"], 0))
+            own = rows.get(call["layer"], 0)
+            rows[call["layer"]] = max(math.prod(left[:-1]), own)
         return _tokens(rows.values(), members)
     by_layer: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for call in calls:
         by_layer[call["layer"]].append(call)
-    stacks = [_of_stack(layer, of_layer) for of_layer in by_layer.values()]
-    return ExpertTokens(
-        tuple(sorted((rows for stack in stacks for rows in stack.of_each), reverse=True)),
-        sum(stack.experts for stack in stacks),
-        all(stack.is_known for stack in stacks),
-    )
+    of_each, experts, all_known = [], 0, True
+    for of_layer in by_layer.values():
+        stack = _of_stack(layer, of_layer)
+        of_each += stack.of_each
+        experts += stack.experts
+        all_known &= stack.is_known
+    return ExpertTokens(tuple(sorted(of_each, reverse=True)), experts, all_known)
 
 
 def _of_stack(layer: str, calls: Sequence[Mapping[str, Any]]) -> ExpertTokens:
-    """Those of one module that holds the weights of all its experts; of its products that with the
-    most experts counts.
+    """The tokens of one module that holds the weights of all its experts; of its products the one
+    with the most experts counts.
     """
-    groupings = [_group_calls(shapes, numbers) for _, shapes, numbers in _products(calls, GROUPED)]
+    groupings = [NO_EXPERTS]
+    for _, shapes, numbers in _products(calls, GROUPED):
+        groupings.append(_group_calls(shapes, numbers))
     if is_stack_of_experts(layer):
         loops: dict[str, list[int]] = defaultdict(list)
         parts: dict[str, int] = {}
         for call, (left, *others), numbers in _products(calls):
             part = next((operand for operand in numbers.operands.values() if operand.part_of), None)
             if call["op"].removeprefix("aten::") in _BATCHED:
-                groupings += [
-                    _of_all(left, weights) for weights in others if _is_parameter(numbers)
-                ]
+                if _has_parameter(numbers):
+                    groupings += [_of_all(left, weights) for weights in others]
             elif part is not None and part.part_of is not None:
                 loops[part.part_of] += [math.prod(left[:-1])] * call.get("calls", 1)
                 parts[part.part_of] = part.parts
-        groupings += [
-            _tokens(rows, parts[name]) for name, rows in loops.items() if len(rows) <= parts[name]
-        ]
-    return max(
-        groupings,
-        key=lambda grouping: (len(grouping.of_each), grouping.experts),
-        default=NO_EXPERTS,
-    )
+        for name, rows in loops.items():
+            if len(rows) <= parts[name]:
+                groupings.append(_tokens(rows, parts[name]))
+    return max(groupings, key=lambda grouping: (len(grouping.of_each), grouping.experts))
 
 
 def _group_calls(shapes: Sequence[tuple[int, ...]], numbers: CallNumbers) -> ExpertTokens:
@@ -91,10 +90,16 @@ def _group_calls(shapes: Sequence[tuple[int, ...]], numbers: CallNumbers) -> Exp
     experts = weights[0]
     ends = next((operand.values for operand in numbers.operands.values() if operand.values), ())
     if len(ends) == experts:
-        return _tokens((after - before for before, after in pairwise((0, *ends))), experts)
+        rows = [after - before for before, after in pairwise((0, *ends))]
+        return _tokens(rows, experts)
     having = min(experts, left[0])
-    even = tuple(left[0] // having + (index < left[0] % having) for index in range(having))
+    each, more = divmod(left[0], having or 1)
+    even = tuple(each + (index < more) for index in range(having))
     return ExpertTokens(even, experts, is_known=False)
+
+
+def _has_parameter(numbers: CallNumbers) -> bool:
+    return any(operand.parameter is not None for operand in numbers.operands.values())
 
 
 def _of_all(left: tuple[int, ...], weights: tuple[int, ...]) -> ExpertTokens:
@@ -104,32 +109,24 @@ def _of_all(left: tuple[int, ...], weights: tuple[int, ...]) -> ExpertTokens:
     return _tokens([left[1]] * weights[0], weights[0])
 
 
-def _is_parameter(numbers: CallNumbers) -> bool:
-    def is_one(operand: Numbers) -> bool:
-        return operand.parameter is not None
-
-    return any(map(is_one, numbers.operands.values()))
-
-
 def _tokens(rows: Iterable[int], experts: int) -> ExpertTokens:
-    return ExpertTokens(
-        tuple(sorted((count for count in rows if count > 0), reverse=True)), experts
-    )
+    counts = sorted((count for count in rows if count > 0), reverse=True)
+    return ExpertTokens(tuple(counts), experts)
 
 
 def _products(
     calls: Iterable[Mapping[str, Any]], names: frozenset[str] | None = None
 ) -> Iterator[tuple[Mapping[str, Any], list[tuple[int, ...]], CallNumbers]]:
-    """Each product with the shapes of its matrices, without a bias, and what its numbers are like.
+    """Each product with the shapes of its matrices, without a bias, and its numbers.
 
     Without `names` it gives the operators of `PRODUCTS`.
     """
     for call in calls:
-        if call["op"] in names if names else call["op"].removeprefix("aten::") in PRODUCTS:
-            arguments = decode_arguments(call["arguments"])
-            shapes = [
-                argument.shape for argument in arguments if isinstance(argument, TensorArgument)
-            ]
-            matrices = [shape for shape in shapes if len(shape) > 1]
+        op = call["op"]
+        if op in names if names else op.removeprefix("aten::") in PRODUCTS:
+            matrices = []
+            for argument in decode_arguments(call["arguments"]):
+                if isinstance(argument, TensorArgument) and len(argument.shape) > 1:
+                    matrices.append(argument.shape)
             if matrices:
                 yield call, matrices, decode_numbers(call["numbers"])

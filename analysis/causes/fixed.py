@@ -1,4 +1,4 @@
-"""Causes of what does not grow with the batch size: weights, the optimizer, and what is left of a
+"""Causes of time that does not grow with the batch size: weights, the optimizer, and the rest of a
 fixed cost.
 """
 
@@ -35,46 +35,45 @@ def weights_possible(case: Case, amount: float) -> bool:
     if of_constant * amount <= 0 or abs(of_constant) <= _ROUNDING:
         return False
     before, after = (total(case.at(batch), "bytes_compulsory") for batch in case.sides)
-    return (
-        not before
-        or not after
-        or _estimate_fixed_bytes(case, before, after) >= _LEAST_SHARE * before
-    )
+    if not before or not after:
+        return True
+    return _estimate_fixed_bytes(case, before, after) >= _LEAST_SHARE * before
 
 
 def weigh_weights(case: Case) -> Claim | None:
     """Claim the time of bytes that do not grow with the batch."""
     if case.share.key.kind != "kernels" or case.share.key.phase == "optimizer":
         return None
-    sizes = {
-        batch: total(case.at(batch), "bytes_compulsory") or 0.0
-        for batch in case.functional.conditions
-    }
-    before, after, time_ms = sizes[case.before], sizes[case.after], case.time_ms(case.before)
+    before, after = (total(case.at(batch), "bytes_compulsory") or 0.0 for batch in case.sides)
+    time_ms = case.time_ms(case.before)
     fixed = _estimate_fixed_bytes(case, before, after)
     if before <= 0 or after <= 0 or time_ms <= 0 or fixed < _LEAST_SHARE * before:
         return None
     dram, compute = case.hardware.roof("DRAM"), case.hardware.roof("compute")
-    flops = total(case.at(case.before), "flops") or 0.0
     per_ms = before / time_ms if dram is None else dram.per_s / 1e3
-    if before / per_ms < _MEMORY_BOUND * time_ms or (
-        compute and before / per_ms < 1e3 * flops / compute.per_s
-    ):
+    moving_ms = before / per_ms
+    if moving_ms < _MEMORY_BOUND * time_ms:
+        return None
+    flops = total(case.at(case.before), "flops") or 0.0
+    if compute and moving_ms < 1e3 * flops / compute.per_s:
         return None
     # Kernels cannot spend more on their bytes than they take.
-    fixed_ms = min(fixed / per_ms, *(case.time_ms(batch) for batch in sizes))
+    fixed_ms = min(fixed / per_ms, *map(case.time_ms, case.functional.conditions))
     amount = fixed_ms * math.fsum(weight for _, weight in case.functional.coefficients)
+    times = map(case.time_ms, case.sides)
     evidence = (
         cite("compulsory bytes per step", (before, after), "B", "kernels.bytes_compulsory"),
         Evidence("bytes that do not grow", fixed, fixed, "B", "the two above"),
-        cite("time per step", (time_ms, case.time_ms(case.after)), "ms", "kernels.duration_ns"),
+        cite("time per step", times, "ms", "kernels.duration_ns"),
     )
     refutation = "With weights of half as many bytes, the term keeps its value."
     return Claim(WEIGHTS, amount, Strength.HINT, evidence, refutation)
 
 
 def _estimate_fixed_bytes(case: Case, before: float, after: float) -> float:
-    """Bytes that do not grow with the batch, from those of the smaller and of the larger size."""
+    """Bytes that do not grow with the batch, from the bytes of the smaller and of the larger
+    size.
+    """
     return (case.factor * before - after) / (case.factor - 1)
 
 
@@ -117,26 +116,21 @@ _LISTS = re.compile(r"multi_tensor_apply|_foreach_", re.IGNORECASE)
 def suggest_optimizer(step: ProfiledStep) -> Suggestion | None:
     """Suggest a fused optimizer, where the optimizer runs many kernels."""
     mine = step.groups[step.groups["phase"].eq(OPTIMIZER_PHASE)]
-    idle_ms = float(in_gaps(step, step.ranges_named(lambda name: "Optimizer.step" in name)).sum())
-    whole_ms = float(mine["ms"].sum()) + idle_ms
+    idle = in_gaps(step, step.ranges_named(lambda name: "Optimizer.step" in name))
+    whole_ms = float(mine["ms"].sum()) + float(idle.sum())
     texts = [*mine["name"].dropna(), *mine["op"].dropna()]
     if not step.enough(whole_ms) or mine.empty or any(map(_FUSED.search, texts)):
         return None
-    lists = any(map(_LISTS.search, texts))
+    factors = ["fused_optimizer"]
+    form = "lists of parameters"
+    if not any(map(_LISTS.search, texts)):
+        factors.append("foreach_optimizer")
+        form = "one parameter after another"
+    what = "its operators" if step.on_host else "its kernels"
     evidence = (
         fact("time of the optimizer, per step", whole_ms, "ms", "kernels.phase"),
-        fact(
-            "its operators" if step.on_host else "its kernels",
-            float(mine["calls"].sum()),
-            "",
-            "kernels",
-        ),
-        fact(
-            "its form",
-            "lists of parameters" if lists else "one parameter after another",
-            "",
-            "kernels.name",
-        ),
+        fact(what, float(mine["calls"].sum()), "", "kernels"),
+        fact("its form", form, "", "kernels.name"),
     )
     return Suggestion(
         cause=OPTIMIZER,
@@ -144,7 +138,7 @@ def suggest_optimizer(step: ProfiledStep) -> Suggestion | None:
         at_most_ms=whole_ms,
         evidence=evidence,
         where="optimizer",
-        factors=("fused_optimizer",) if lists else ("fused_optimizer", "foreach_optimizer"),
+        factors=tuple(factors),
     )
 
 
@@ -178,19 +172,13 @@ def weigh_fixed_cost(case: Case) -> Claim | None:
     fixed_ms = -value / (case.factor - 1)
     if fixed_ms > times[0] * 1.05:
         return None
+    fixed_part = "fixed part, if the rest is proportional"
     evidence = (
         cite("time per step", times, "ms", "kernels.duration_ns"),
-        Evidence(
-            "fixed part, if the rest is proportional", fixed_ms, fixed_ms, "ms", "the two above"
-        ),
+        Evidence(fixed_part, fixed_ms, fixed_ms, "ms", "the two above"),
     )
-    return Claim(
-        FIXED_COST,
-        value,
-        Strength.HINT,
-        evidence,
-        "At other sizes the term does not lie on the same straight line.",
-    )
+    refutation = "At other sizes the term does not lie on the same straight line."
+    return Claim(FIXED_COST, value, Strength.HINT, evidence, refutation)
 
 
 fixed_cost = Cause(
@@ -213,11 +201,14 @@ def weigh_overhead(case: Case) -> Claim | None:
     """Claim the term of the profiling overhead."""
     if case.share.key.kind != OVERHEAD:
         return None
-    facts = [case.facts[batch] for batch in case.sides]
-    timed = [float(np.median(f.timed_ms)) if len(f.timed_ms) else None for f in facts]
+    timed, profiled = [], []
+    for batch in case.sides:
+        facts = case.facts[batch]
+        timed.append(float(np.median(facts.timed_ms)) if len(facts.timed_ms) else None)
+        profiled.append(facts.idle_ms + facts.kernel_ms)
     evidence = (
         cite("unprofiled step", timed, "ms", "steps.duration_ns"),
-        cite("profiled step", (f.idle_ms + f.kernel_ms for f in facts), "ms", "steps.duration_ns"),
+        cite("profiled step", profiled, "ms", "steps.duration_ns"),
     )
     refutation = "With a recorder of lower overhead, the term stays as large."
     return Claim(OVERHEAD, case.share.value.value, Strength.SIGN, evidence, refutation)
@@ -246,20 +237,14 @@ def weigh_not_significant(case: Case) -> Claim | None:
     value = case.share.value
     if not math.isfinite(value.low) or value.p < LEVEL:
         return None
-    unit = case.functional.unit
-    evidence = [
-        Evidence(
-            "95 % interval of the term contains 0", value.low, value.high, unit, "kernels, steps"
-        )
-    ]
-    if case.share.key.kind == OVERHEAD:
-        for batch in case.sides:
-            if groups := two_groups(case.facts[batch].timed_ms):
-                evidence.append(
-                    Evidence(
-                        f"steps at {batch} fall into two groups", *groups, "ms", "steps.duration_ns"
-                    )
-                )
+    what = "95 % interval of the term contains 0"
+    interval = value.low, value.high
+    evidence = [cite(what, interval, case.functional.unit, "kernels, steps")]
+    for batch in case.sides if case.share.key.kind == OVERHEAD else ():
+        groups = two_groups(case.facts[batch].timed_ms)
+        if groups:
+            what = f"steps at {batch} fall into two groups"
+            evidence.append(cite(what, groups, "ms", "steps.duration_ns"))
     refutation = "With more rounds on a quiet machine, the interval excludes 0."
     return Claim(NOT_SIGNIFICANT, value.value, Strength.FACT, tuple(evidence), refutation)
 
@@ -277,7 +262,8 @@ def two_groups(times_ms: Floats) -> tuple[float, float] | None:
     gaps = np.diff(times)[least - 1 : len(times) - least]
     place = int(np.argmax(gaps)) + least
     low, high = times[:place], times[place:]
-    spread = max(float(np.subtract(*np.percentile(group, [75, 25]))) for group in (low, high))
+    quartiles = np.percentile(low, [75, 25]), np.percentile(high, [75, 25])
+    spread = max(float(upper - lower) for upper, lower in quartiles)
     gap = float(high[0] - low[-1])
     if gap <= 4 * spread or gap <= 0.05 * float(np.median(times)):
         return None

@@ -39,37 +39,34 @@ def suggest_attention(step: ProfiledStep) -> Suggestion | None:
     if step.on_host or step.groups.empty:
         return None
     attention = _attention(step.groups)
-    scores, products = (
-        attention[attention["part"] != "product"],
-        attention[attention["part"] == "product"],
-    )
-    least_ms = _least_ms(step, products)
-    at_most_ms = float(scores["ms"].sum() + products["ms"].sum()) - least_ms
-    if not step.enough(float(scores["ms"].sum())):
+    is_product = attention["part"] == "product"
+    scores, products = attention[~is_product], attention[is_product]
+    softmax = scores[scores["part"] == "softmax"]
+    scores_ms, products_ms = float(scores["ms"].sum()), float(products["ms"].sum())
+    softmax_ms, calls = float(softmax["ms"].sum()), float(softmax["calls"].sum())
+    if not step.enough(scores_ms):
         return None
-    softmax = attention[attention["part"] == "softmax"]
+    beside = "scaling, masking and conversion beside it, per step"
     evidence = (
-        fact("softmax, per step", float(softmax["ms"].sum()), "ms", "kernels.name"),
-        fact("its calls per step", float(softmax["calls"].sum()), "", "kernels"),
-        fact(
-            "scaling, masking and conversion beside it, per step",
-            float(scores["ms"].sum() - softmax["ms"].sum()),
-            "ms",
-            "kernels.op",
-        ),
-        fact("batched products, per step", float(products["ms"].sum()), "ms", "kernels.op"),
+        fact("softmax, per step", softmax_ms, "ms", "kernels.name"),
+        fact("its calls per step", calls, "", "kernels"),
+        fact(beside, scores_ms - softmax_ms, "ms", "kernels.op"),
+        fact("batched products, per step", products_ms, "ms", "kernels.op"),
     )
+    how = "an attention kernel of the framework, e.g. of cuDNN, that never writes the scores"
+    if step.is_torch:
+        how = (
+            "torch.nn.functional.scaled_dot_product_attention(q, k, v); in transformers "
+            "attn_implementation='sdpa'; need_weights=True or output_attentions=True prevents it"
+        )
     return Suggestion(
         cause=ATTENTION_IN_PARTS,
         what="computes attention in several kernels, each of which writes all scores to memory",
-        at_most_ms=at_most_ms,
+        at_most_ms=scores_ms + products_ms - _least_ms(step, products),
         evidence=evidence,
         where=step.place_of(scores),
         remedy="compute attention in one kernel",
-        how="torch.nn.functional.scaled_dot_product_attention(q, k, v); in transformers "
-        "attn_implementation='sdpa'; need_weights=True or output_attentions=True prevents it"
-        if step.is_torch
-        else "an attention kernel of the framework, e.g. of cuDNN, that never writes the scores",
+        how=how,
     )
 
 
@@ -79,24 +76,26 @@ def _attention(groups: pd.DataFrame) -> pd.DataFrame:
     A layer and phase computes it so if it has two batched products for each softmax that is not a
     router's. Without operators the layer must be called attention, and all its products count.
     """
-    of_name = {name: family(str(name)) for name in groups["name"].unique()}
-    of_family, op = groups["name"].map(of_name), groups["op"].fillna("").astype(str)
-    texts = op.where(op != "", groups["name"].astype(str))
+    name, op = groups["name"], groups["op"].fillna("").astype(str)
+    of_family = name.map({text: family(str(text)) for text in name.unique()})
+    texts = op.where(op != "", name.astype(str))
     softmax = of_family.eq(SOFTMAX) & texts.str.contains(_SOFTMAX)
-    softmax &= ~texts.str.contains(_OTHER_SOFTMAX) & ~groups["name"].str.contains("LogSoftMax")
-    by_name = op.eq("") & groups["layer"].fillna("").astype(str).str.contains(_ATTENTION_LAYER)
-    products = op.str.contains(_PRODUCTS) | by_name & of_family.isin([GEMM, GEMV])
+    softmax &= ~texts.str.contains(_OTHER_SOFTMAX) & ~name.str.contains("LogSoftMax")
+    layer = groups["layer"].fillna("").astype(str)
+    by_name = op.eq("") & layer.str.contains(_ATTENTION_LAYER)
+    is_matrix = of_family.isin([GEMM, GEMV])
+    products = op.str.contains(_PRODUCTS) | by_name & is_matrix
     pointwise = of_family.isin([ELEMENTWISE, LAYOUT])
     between = pointwise & op.str.contains(_BETWEEN) | by_name & of_family.eq(ELEMENTWISE)
     part = pd.Series("between", groups.index).mask(softmax, "softmax").mask(products, "product")
-    routes = (texts + groups["name"].astype(str)).str.contains(_ROUTER)
+    routes = (texts + name.astype(str)).str.contains(_ROUTER)
     place = [groups["layer"], groups["phase"]]
 
     def calls_of(rows: pd.Series, by: list[pd.Series] = place) -> pd.Series:
         return groups["calls"].where(rows, 0.0).groupby(by, dropna=False).transform("sum")
 
     # A router may run several kernels for one softmax, each of them once.
-    routers = calls_of(routes, [*place, groups["name"]]).groupby(place, dropna=False)
+    routers = calls_of(routes, [*place, name]).groupby(place, dropna=False)
     calls = calls_of(softmax) - routers.transform("max")
     computes = calls > _ROUNDED
     computes &= calls_of(products) >= _PRODUCTS_OF_ONE * calls - _ROUNDED
@@ -105,10 +104,15 @@ def _attention(groups: pd.DataFrame) -> pd.DataFrame:
 
 def _least_ms(step: ProfiledStep, products: pd.DataFrame) -> float:
     """The least time of the products by the highest roof; 0 if work or roof is unknown."""
-    roofs = (*step.hardware.roofs, *step.hardware.other_precisions)
-    best = max((roof.per_s for roof in roofs if roof.level == "compute"), default=None)
-    flops = products["flops"].dropna().sum()
-    least_ms = 0.0 if best is None else 1e3 * float(flops) / best / max(step.steps, 1)
+    rates = [0.0]
+    for roof in (*step.hardware.roofs, *step.hardware.other_precisions):
+        if roof.level == "compute":
+            rates.append(roof.per_s)
+    best = max(rates)
+    if not best:
+        return 0.0
+    flops = float(products["flops"].dropna().sum())
+    least_ms = 1e3 * flops / best / max(step.steps, 1)
     return min(least_ms, float(products["ms"].sum()))
 
 
@@ -135,17 +139,13 @@ def suggest_pointwise(step: ProfiledStep) -> Suggestion | None:
     saved_ms = float((rows["ms"] - rows["least_ms"]).sum())
     if not step.enough(saved_ms):
         return None
-    longest = rows.loc[rows["ms"].idxmax()]
+    longest = rows.loc[rows["ms"].idxmax(), "what"]
+    kernels, ms, runs = (float(rows[name].sum()) for name in ("kernels", "ms", "runs"))
     evidence = (
-        fact(
-            "pointwise kernels and copies in a row, per step",
-            float(rows["kernels"].sum()),
-            "",
-            "kernels",
-        ),
-        fact("their time, per step", float(rows["ms"].sum()), "ms", "kernels.duration_ns"),
-        fact("runs of two or more, per step", float(rows["runs"].sum()), "", "kernels.start_ns"),
-        fact("most time", str(longest["what"]), "", "kernels.op"),
+        fact("pointwise kernels and copies in a row, per step", kernels, "", "kernels"),
+        fact("their time, per step", ms, "ms", "kernels.duration_ns"),
+        fact("runs of two or more, per step", runs, "", "kernels.start_ns"),
+        fact("most time", str(longest), "", "kernels.op"),
     )
     return Suggestion(
         cause=POINTWISE_IN_A_ROW,

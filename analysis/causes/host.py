@@ -42,41 +42,35 @@ def weigh_host_bound(case: Case) -> Claim | None:
         return _weigh_paced(case)
     if case.share.key.kind != IDLE:
         return None
-    before, after = case.facts[case.before], case.facts[case.after]
-    shares = [
-        facts.idle_ms / (facts.idle_ms + facts.kernel_ms) if facts.idle_ms > 0 else 0.0
-        for facts in (before, after)
-    ]
+    sides = [case.facts[batch] for batch in case.sides]
+    shares: list[float] = []
+    kernel_us: list[float | None] = []
+    waits: list[float | None] = []
+    for facts in sides:
+        whole_ms = facts.idle_ms + facts.kernel_ms
+        shares.append(facts.idle_ms / whole_ms if facts.idle_ms > 0 else 0.0)
+        count = facts.kernel_calls
+        kernel_us.append(1e3 * facts.kernel_ms / count if count else None)
+        waits.append(facts.host_use.run_queue_wait_ms if facts.host_use else None)
     if max(shares) < _LEAST_IDLE:
         return None
-    kernel_us = [
-        1e3 * facts.kernel_ms / facts.kernel_calls if facts.kernel_calls else None
-        for facts in (before, after)
-    ]
+    idle = [facts.idle_ms for facts in sides]
+    calls = [facts.kernel_calls for facts in sides]
     evidence = [
-        Evidence(
-            "idle per step",
-            before.idle_ms,
-            after.idle_ms,
-            "ms",
-            "kernels.start_ns, steps.duration_ns",
-        ),
+        cite("idle per step", idle, "ms", "kernels.start_ns, steps.duration_ns"),
         cite("share of the profiled step", shares, "1", "the same"),
-        Evidence("kernels per step", before.kernel_calls, after.kernel_calls, "", "kernels"),
+        cite("kernels per step", calls, "", "kernels"),
         cite("mean time of a kernel", kernel_us, "µs", "kernels.duration_ns"),
     ]
+    before, after = sides
     for kind in ("synchronous copy", "synchronisation", "launch"):
         low, high = before.host.get(kind), after.host.get(kind)
         if high is not None:
             spent = (low.time_ms if low else 0.0, high.time_ms)
             evidence.append(cite(f"{kind} calls per step", spent, "ms", "api_calls.duration_ns"))
-    waits = [
-        facts.host_use.run_queue_wait_ms if facts.host_use else None for facts in (before, after)
-    ]
     if waits[1]:
-        evidence.append(
-            cite("threads waiting for a core per step", waits, "ms", "steps.run_queue_wait_ns")
-        )
+        what = "threads waiting for a core per step"
+        evidence.append(cite(what, waits, "ms", "steps.run_queue_wait_ns"))
     refutation = "With the step replayed as one CUDA graph, idle does not shrink."
     amount = sum(use.share for use in case.uses)
     return Claim(HOST_BOUND, amount, Strength.SIGN, tuple(evidence), refutation)
@@ -84,40 +78,35 @@ def weigh_host_bound(case: Case) -> Claim | None:
 
 def _weigh_paced(case: Case) -> Claim | None:
     """Claim the part of the time of kernels that is the host's, as they wait for their launches."""
-    paced = {batch: case.facts[batch].paced.get(case.share.key) for batch in case.sides}
-    if not any(paced.values()):
+    key = case.share.key
+    paced = [case.facts[batch].paced.get(key) for batch in case.sides]
+    if not any(paced):
         return None
 
     def waits_ms(batch: int) -> float:
-        found = case.facts[batch].paced.get(case.share.key)
-        return found.waits_ms if found else 0.0
+        of_batch = case.facts[batch].paced.get(key)
+        return of_batch.waits_ms if of_batch else 0.0
 
-    def of_sides(name: str) -> list[float | None]:
-        return [getattr(found, name) if found else None for found in paced.values()]
+    def cite_sides(what: str, name: str, unit: str, table: str) -> Evidence:
+        return cite(what, [getattr(side, name) if side else None for side in paced], unit, table)
 
     times, launches = "kernels.start_ns", "kernels.start_ns, api_calls.duration_ns"
     within = f"kernels that begin within {PACED_LATE_US:g} µs of the end of their launch, per step"
+    blocks = f"blocks of the largest, beside {case.hardware.sm_count} multiprocessors"
     evidence = (
-        cite(within, of_sides("calls"), "", launches),
-        cite("median time from the end of the launch", of_sides("late_us"), "µs", launches),
-        cite(
-            f"blocks of the largest, beside {case.hardware.sm_count} multiprocessors",
-            of_sides("blocks"),
-            "",
-            "kernels.grid_x",
-        ),
-        cite("their time", of_sides("time_ms"), "ms", times),
-        cite("their time if their streams were full", of_sides("full_ms"), "ms", times),
+        cite_sides(within, "calls", "", launches),
+        cite_sides("median time from the end of the launch", "late_us", "µs", launches),
+        cite_sides(blocks, "blocks", "", "kernels.grid_x"),
+        cite_sides("their time", "time_ms", "ms", times),
+        cite_sides("their time if their streams were full", "full_ms", "ms", times),
     )
-    most, batch = max((found.calls, batch) for batch, found in paced.items() if found)
-    return Claim(
-        HOST_BOUND,
-        case.evaluate(waits_ms),
-        Strength.FACT,
-        evidence,
-        "With the step replayed as one CUDA graph, the term takes as long.",
-        f"({most:,.0f} small kernels at {batch} begin as the host launches them)",
+    most, batch = max(
+        (side.calls, batch) for batch, side in zip(case.sides, paced, strict=True) if side
     )
+    refutation = "With the step replayed as one CUDA graph, the term takes as long."
+    detail = f"({most:,.0f} small kernels at {batch} begin as the host launches them)"
+    amount = case.evaluate(waits_ms)
+    return Claim(HOST_BOUND, amount, Strength.FACT, evidence, refutation, detail)
 
 
 _LEAST_CALLS = 10  # of all steps; what launches less is not bound by launching
@@ -162,7 +151,7 @@ def suggest_host_bound(step: ProfiledStep) -> Suggestion | None:
 
 
 def _of_paced(paced: Paced | None) -> list[Evidence]:
-    """What tells of kernels that wait for their launches."""
+    """Facts about kernels that wait for their launches."""
     if paced is None:
         return []
     begin = f"small kernels that begin within {PACED_LATE_US:g} µs of the end of their launch"
@@ -215,26 +204,21 @@ def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
     waits_ms += float(loading["ms"].sum() + fetching.sum())
     if not step.enough(waits_ms):
         return None
-    where = range_name(next(iter([*fetching.index, *loading["layer"]]), WAITING_FOR_INPUT))
-    reasons = {f"{_RANGE}{range_name(name)}" for name in fetching.index}
-    mine = step.gaps[step.gaps["reason"].isin(reasons)] if len(step.gaps) else step.gaps
+    places = [*fetching.index, *loading["layer"], WAITING_FOR_INPUT]
+    where = range_name(places[0])
+    mine = step.gaps
+    if len(mine):
+        reasons = {f"{_RANGE}{range_name(name)}" for name in fetching.index}
+        mine = mine[mine["reason"].isin(reasons)]
     _, code = step.longest_gap(mine)
+    time = "time" if len(loading) else "idle time"
+    what = f"{time} in which the next batch is fetched, per step"
+    evidence = [fact(what, waits_ms, "ms", "ranges, kernels")]
     alone = _ONE_PROCESS in where
-    evidence = [
-        fact(
-            f"{'time' if len(loading) else 'idle time'} in which the next batch is fetched, per "
-            "step",
-            waits_ms,
-            "ms",
-            "ranges, kernels",
-        )
-    ]
     if "DataLoader" in where:
-        workers = (
-            "none: the loop's own process loads"
-            if alone
-            else "there are some, and they are too slow"
-        )
+        workers = "there are some, and they are too slow"
+        if alone:
+            workers = "none: the loop's own process loads"
         evidence.append(fact("workers of the DataLoader", workers, "", "ranges.name"))
     return Suggestion(
         cause=WAITING_FOR_INPUT,
@@ -261,7 +245,12 @@ def _loading(step: ProfiledStep) -> pd.DataFrame:
     if not step.on_host:
         return step.groups.iloc[:0]
     place = step.groups["layer"].fillna("").astype(str)
-    return step.groups[place.map(lambda text: INPUT.search(text) is not None).astype(bool)]
+    return step.groups[_is_of_input(place)]
+
+
+def _is_of_input(texts: pd.Series) -> pd.Series:
+    """Whether each text names the loading of a batch."""
+    return texts.map(lambda text: INPUT.search(text) is not None).astype(bool)
 
 
 waiting_for_input = Cause(
@@ -297,8 +286,7 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
     gaps = gaps[gaps["reason"].notna()]  # else it may be anything
     reason = gaps["reason"].fillna("")
     named = reason.str.startswith(_CALL) & ~reason.str.startswith(_RANGE)
-    of_input = reason.map(lambda text: INPUT.search(text) is not None)
-    gaps = gaps[~named & ~of_input.astype(bool)]
+    gaps = gaps[~named & ~_is_of_input(reason)]
     gaps = gaps.drop(index=_find_compiling(step).index, errors="ignore")
     longest, code = step.longest_gap(gaps)
     if longest is None:
@@ -320,18 +308,17 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
         return None
     reason_text = str(longest["reason"] or "")
     where = reason_text.removeprefix(_RANGE) if reason_text.startswith(_RANGE) else None
-    many = "many long gaps" if again else "a few long gaps"
-    what = f"waits for code of the host in {'one long gap' if len(alike) <= step.steps else many}"
-    if (hit := alike["step"].nunique()) < step.steps:
+    number = "many long gaps" if again else "a few long gaps"
+    if len(alike) <= step.steps:
+        number = "one long gap"
+    what = f"waits for code of the host in {number}"
+    hit = alike["step"].nunique()
+    if hit < step.steps:
         what += f", in {hit} of {step.steps} steps"
-    evidence = [fact("longest time without a kernel", length_ms, "ms", "kernels.start_ns")]
-    evidence += [
-        fact(
-            "times of at least half its length, per step",
-            len(alike) / step.steps,
-            "",
-            "kernels.start_ns",
-        )
+    alike_per_step = len(alike) / step.steps
+    evidence = [
+        fact("longest time without a kernel", length_ms, "ms", "kernels.start_ns"),
+        fact("times of at least half its length, per step", alike_per_step, "", "kernels.start_ns"),
     ]
     if code is not None and code.own_ms:
         name, own_ms = code.own_ms[0]
@@ -343,21 +330,22 @@ def _in_ranges(step: ProfiledStep, gaps: pd.DataFrame) -> Suggestion | None:
     """Suggest to move the code of several ranges of one kind, e.g. of `load_layer_0` to
     `load_layer_7`.
 
-    One range around many gaps is that of a step: its code is all of the step's.
+    One range around many gaps is the range of a step: its code is all of the step's.
     """
     gaps = gaps[gaps["reason"].str.startswith(_RANGE)]
     kind = gaps["reason"].str.removeprefix(_RANGE).str.replace(_NUMBER, "*", regex=True)
     length_ms = (gaps["end_ns"] - gaps["begin_ns"]).groupby(kind).sum() / 1e6 / step.steps
-    of_kind = gaps["reason"].groupby(kind)
-    length_ms = length_ms[of_kind.nunique() > 1]
+    different = gaps["reason"].groupby(kind).nunique()
+    length_ms = length_ms[different > 1]
     if not len(length_ms) or length_ms.max() < _LEAST_SHARE * step.time_ms:
         return None
     where = str(length_ms.idxmax())
     mine = gaps[kind == where]
     _, code = step.longest_gap(mine)
+    per_step = len(mine) / step.steps
     evidence = [
         fact("gaps that lie mostly in them, per step", length_ms[where], "ms", "kernels.start_ns"),
-        fact("gaps, per step", len(mine) / step.steps, "", "kernels.start_ns"),
+        fact("gaps, per step", per_step, "", "kernels.start_ns"),
         fact("ranges", float(mine["reason"].nunique()), "", "ranges.name"),
     ]
     what = "waits for code of the host in ranges of one kind"
@@ -385,7 +373,7 @@ def _of_host_code(
 
 
 def _recorder(step: ProfiledStep) -> str:
-    """What records the functions of the host beside the device's work."""
+    """The recorder of functions of the host beside the device's work."""
     if step.is_torch:
         return "torch.profiler.profile(with_stack=True)"
     if step.is_jax:
@@ -439,33 +427,26 @@ def suggest_host_waits(step: ProfiledStep) -> Suggestion | None:
     if not step.enough(saved_ms) or used.empty:
         return None
     names = used.groupby("name").size().sort_values(ascending=False)
-    operators = step.groups[step.groups["op"].isin(_READS)] if len(step.groups) else pd.DataFrame()
-    _, code = step.longest_gap(dry)
+    main, times = names.index[0], names.iloc[0] / step.steps
+    follow_ms, waits_per_step = gap_ms(dry, step.steps), len(used) / step.steps
     evidence = [
-        fact(
-            "gaps that follow a wait of the host, per step",
-            gap_ms(dry, step.steps),
-            "ms",
-            "kernels.start_ns",
-        ),
+        fact("gaps that follow a wait of the host, per step", follow_ms, "ms", "kernels.start_ns"),
         fact("time of these waits, up to the gap after each", saved_ms, "ms", "api_calls"),
-        fact("calls that wait for the device, per step", len(used) / step.steps, "", "api_calls"),
-        fact(
-            "most of them",
-            f"{names.index[0]} ({names.iloc[0] / step.steps:.4g} per step)",
-            "",
-            "api_calls.name",
-        ),
+        fact("calls that wait for the device, per step", waits_per_step, "", "api_calls"),
+        fact("most of them", f"{main} ({times:.4g} per step)", "", "api_calls.name"),
     ]
-    if len(operators):
-        reads = ", ".join(sorted(set(operators["op"].dropna())))
-        evidence.append(fact("operators that read results", reads, "", "kernels.op"))
+    if len(step.groups):
+        operators = step.groups["op"]
+        reads = sorted(set(operators[operators.isin(_READS)]))
+        if reads:
+            evidence.append(fact("operators that read results", ", ".join(reads), "", "kernels.op"))
+    _, code = step.longest_gap(dry)
     return Suggestion(
         cause=HOST_WAITS,
         what="lets the host wait for results, so that the device runs out of work",
         at_most_ms=saved_ms,
         evidence=tuple(evidence),
-        where=str(names.index[0]),
+        where=str(main),
         stack=stack_of(code),
         remedy="read results of the device less often, or later",
         how=_IN_TORCH if step.is_torch else _IN_CUDA,
@@ -473,13 +454,14 @@ def suggest_host_waits(step: ProfiledStep) -> Suggestion | None:
 
 
 def _dry(gaps: pd.DataFrame, waits: pd.DataFrame, steps: int) -> tuple[pd.DataFrame, float]:
-    """The gaps that a wait precedes or ends in, and the time of the waits up to that of their gap,
-    per step in ms.
+    """The gaps that a wait precedes or ends in, and the time of the waits up to the length of their
+    gap, per step in ms.
     """
-    begin, end = (gaps[name].to_numpy(np.int64) for name in ("begin_ns", "end_ns"))
+    begin, end = gaps["begin_ns"].to_numpy(np.int64), gaps["end_ns"].to_numpy(np.int64)
     ordered = waits.sort_values("end_ns")
     returned = ordered["end_ns"].to_numpy(np.int64)
-    waited = np.append(0, np.cumsum(returned - ordered["start_ns"].to_numpy(np.int64)))
+    length = returned - ordered["start_ns"].to_numpy(np.int64)
+    waited = np.append(0, np.cumsum(length))
     first = np.searchsorted(returned, begin - _NEAR_NS)
     last = np.searchsorted(returned, end)
     saved_ns = np.minimum(waited[last] - waited[first], end - begin)
@@ -513,16 +495,12 @@ def suggest_first_use(step: ProfiledStep) -> Suggestion | None:
     """Suggest to profile after a warm-up, where the host prepares while nothing runs."""
     if step.is_capture:
         capture = fact("capture of a graph, per step", step.capture_ms, "ms", "api_calls")
-        return _suggestion(
-            "captures a graph, which a program does once",
-            min(step.capture_ms, step.idle_ms),
-            capture,
-        )
-    prepares = {
-        t.reason.removeprefix("host in "): t.time_ms
-        for t in step.idle
-        if t.reason and _CALLS.search(t.reason)
-    }
+        at_most_ms = min(step.capture_ms, step.idle_ms)
+        return _suggestion("captures a graph, which a program does once", at_most_ms, capture)
+    prepares = {}
+    for idle in step.idle:
+        if idle.reason and _CALLS.search(idle.reason):
+            prepares[idle.reason.removeprefix("host in ")] = idle.time_ms
     contexts = in_gaps(step, context_calls(step))
     contexts_ms = float(contexts.sum())
     waits_ms, loads_ms = sum(prepares.values()), _loading_ms(step)
@@ -532,25 +510,19 @@ def suggest_first_use(step: ProfiledStep) -> Suggestion | None:
         what = f"idle time in {calls} of at least 50 ms, as those that make a context, per step"
         evidence.append(fact(what, contexts_ms, "ms", "api_calls"))
     if waits_ms:
-        evidence.append(
-            fact(
-                f"idle time in {', '.join([*prepares][:3])}, per step", waits_ms, "ms", "api_calls"
-            )
-        )
+        calls = ", ".join([*prepares][:3])
+        evidence.append(fact(f"idle time in {calls}, per step", waits_ms, "ms", "api_calls"))
     if loads_ms:
         what = (
             "idle time in launches of at least 0.1 ms, as of kernels that are not loaded yet, per "
             "step"
         )
         evidence.append(fact(what, loads_ms, "ms", "api_calls"))
-    places = {
-        next(iter(prepares), None): waits_ms,
-        next(iter(contexts.index), None): contexts_ms,
-        "the first launch of a kernel": loads_ms,
-    }
     whole_ms = waits_ms + contexts_ms + loads_ms
     if not step.enough(whole_ms):
         return None
+    places = {next(iter(prepares), None): waits_ms, next(iter(contexts.index), None): contexts_ms}
+    places["the first launch of a kernel"] = loads_ms
     where = max(places, key=lambda place: places[place])
     return _suggestion("prepares what is used for the first time", whole_ms, *evidence, where=where)
 
@@ -561,7 +533,8 @@ def _loading_ms(step: ProfiledStep) -> float:
         return 0.0
     calls = step.calls[step.calls["kind"].eq("launch")]
     calls = calls[~calls["name"].str.contains("Graph")]
-    return float(in_gaps(step, calls[calls["end_ns"] - calls["start_ns"] >= _LOADS_NS]).sum())
+    is_long = calls["end_ns"] - calls["start_ns"] >= _LOADS_NS
+    return float(in_gaps(step, calls[is_long]).sum())
 
 
 def _suggestion(
@@ -612,27 +585,23 @@ _REGION = re.compile(r"Torch-Compiled Region: (\d+)/(\d+)")
 
 def suggest_compilation(step: ProfiledStep) -> Suggestion | None:
     """Suggest to avoid recompilation, where the compiler runs in a gap of the device."""
-    compiling_gaps = _find_compiling(step)
-    found_ms = gap_ms(compiling_gaps, step.steps)
-    if not step.enough(found_ms):
+    gaps = _find_compiling(step)
+    spent_ms = gap_ms(gaps, step.steps)
+    if not step.enough(spent_ms):
         return None
-    _, code = step.longest_gap(compiling_gaps)
-    evidence = [
-        fact(
-            "gaps in which the compiler runs, per step",
-            found_ms,
-            "ms",
-            "functions, kernels.start_ns",
-        )
-    ]
-    if code is None and (first := compiling_gaps["kernel"].dropna().tolist()):
-        evidence.append(fact("first kernel after it, of Triton", first[0], "", "kernels.name"))
-    if breaks := _breaks(step.groups):
-        evidence.append(fact("compiled regions per step", breaks, "", "kernels.op"))
+    _, code = step.longest_gap(gaps)
+    what = "gaps in which the compiler runs, per step"
+    evidence = [fact(what, spent_ms, "ms", "functions, kernels.start_ns")]
+    kernels = gaps["kernel"].dropna().tolist() if code is None else []
+    if kernels:
+        evidence.append(fact("first kernel after it, of Triton", kernels[0], "", "kernels.name"))
+    regions = _count_regions(step.groups)
+    if regions:
+        evidence.append(fact("compiled regions per step", regions, "", "kernels.op"))
     return Suggestion(
         cause=COMPILATION,
         what="compiles in the step",
-        at_most_ms=found_ms,
+        at_most_ms=spent_ms,
         evidence=tuple(evidence),
         where="torch.compile",
         stack=stack_of(code),
@@ -641,6 +610,14 @@ def suggest_compilation(step: ProfiledStep) -> Suggestion | None:
         "0); "
         "torch.compile(..., dynamic=True); mode='default' instead of a search of kernels",
     )
+
+
+def _count_regions(groups: pd.DataFrame) -> int:
+    """Number of different compiled regions."""
+    if groups.empty:
+        return 0
+    regions = groups["op"].dropna().astype(str).str.extract(_REGION)[0]
+    return int(regions.nunique())
 
 
 def _find_compiling(step: ProfiledStep) -> pd.DataFrame:
@@ -671,16 +648,6 @@ def _compiles(code: HostCode | None) -> bool:
         return False
     names = (*code.path, *(name for name, _ in code.own_ms))
     return any(_COMPILES.search(name) for name in names)
-
-
-def _breaks(groups: pd.DataFrame) -> int:
-    """Number of different compiled regions."""
-    regions = (
-        groups["op"].dropna().astype(str).str.extract(_REGION)[0].dropna()
-        if len(groups)
-        else pd.Series()
-    )
-    return int(regions.nunique())
 
 
 compilation = Cause(

@@ -18,7 +18,7 @@ import pandas as pd
 from ...profiling.attribution.kernel_names import ALGORITHMS, architecture, read_name, short_name
 from ...profiling.recording.experiments import Wave
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
-from .case import Case, Cause, Intervention, Use, sum_counted, total
+from .case import Case, Cause, Intervention, Use, sum_counted, sum_ms, total
 from .evidence import Claim, Evidence, Strength, cite
 
 # Algorithm switch: an operator of a layer runs different kernels at the larger batch size; needs
@@ -39,15 +39,16 @@ def weigh_algorithm_switch(case: Case) -> Claim | None:
         return None
     common = set(alike.common_names())
     switched = [use for use in alike.uses if use.name not in common]
-    times = [math.fsum(u.time_ms for u in switched if u.batch == batch) for batch in case.sides]
-    whole = map(case.time_ms, case.sides)
-    if not any(
-        part >= _LEAST_SHARE * of_all > 0 for part, of_all in zip(times, whole, strict=True)
-    ):
+    times, is_large = [], False
+    for batch in case.sides:
+        time_ms = sum_ms(switched, batch)
+        times.append(time_ms)
+        is_large |= time_ms >= _LEAST_SHARE * case.time_ms(batch) > 0
+    if not is_large:
         return None
     main = [alike.main_kernel(batch) for batch in case.sides]
     families = [read_name(name or "").family for name in main]
-    if not alike.switched:
+    if not alike.is_switched:
         strength = Strength.HINT
     elif families[0] != families[1] and set(families) <= ALGORITHMS:
         strength = Strength.FACT
@@ -62,14 +63,16 @@ def weigh_algorithm_switch(case: Case) -> Claim | None:
     if len(set(written_for)) > 1 and all(written_for):
         evidence.append(cite("architecture in its name", written_for, "", "kernels.name"))
     amount = math.fsum(use.share for use in switched)
-    names = [_with_launches(alike, batch) for batch in case.sides]
-    detail = f"from {names[0]} to {names[1]}" if names[0] != names[1] else None
+    before, after = (_with_launches(alike, batch) for batch in case.sides)
+    detail = f"from {before} to {after}" if before != after else None
     return Claim(ALGORITHM_SWITCH, amount, strength, tuple(evidence), _REFUTATION, detail)
 
 
 def _runs_at_both(case: Case, op: str | None) -> bool:
     """Whether an operator runs at both sizes; one that is not known may."""
-    return op is None or all(any(use.op == op for use in case.at(batch)) for batch in case.sides)
+    if op is None:
+        return True
+    return all(any(use.op == op for use in case.at(batch)) for batch in case.sides)
 
 
 def _with_launches(case: Case, batch: int) -> str:
@@ -124,8 +127,9 @@ def _find_change(shares: pd.DataFrame) -> tuple[int, str, str] | None:
     for place, first in enumerate(shares.columns[1:], 1):
         earlier, later = table[:, :place], table[:, place:]
         new, old = ~earlier.any(axis=1), ~later.any(axis=1)
-        least = min(later[new].sum(axis=0).min(), earlier[old].sum(axis=0).min())
-        if least >= _LEAST_SHARE:
+        least_new = later[new].sum(axis=0).min()
+        least_old = earlier[old].sum(axis=0).min()
+        if min(least_new, least_old) >= _LEAST_SHARE:
             return first, _longest_name(shares[new]), _longest_name(shares[old])
     return None
 
@@ -176,8 +180,9 @@ def weigh_quantisation(case: Case) -> Claim | None:
     for name, low, high in _in_waves(case):
         before_ms, after_ms = case.time_ms(case.before, name), case.time_ms(case.after, name)
         padding = _padding(case, name)
+        full = case.coefficient(case.after) * after_ms * (1 - _tail(high))
         claimed += _empty_share(case, name)
-        claimed += case.coefficient(case.after) * after_ms * (1 - _tail(high)) * padding
+        claimed += full * padding
         predicted += before_ms * math.ceil(high) / math.ceil(low)
         measured += after_ms
         evidence += _evidence(name, low, high, padding)
@@ -213,28 +218,37 @@ def _fillings(case: Case, most_samples: int) -> tuple[Wave, ...]:
     name = max(names, key=lambda name: abs(_empty_share(case, name)), default=None)
     if name is None:
         return ()
-    grids = {batch: _largest(case.at(batch, name)) for batch in case.functional.conditions}
-    blocks = {batch: use.blocks for batch, use in grids.items() if use is not None and use.blocks}
+    blocks = {}
+    for batch in case.functional.conditions:
+        largest = _largest(case.at(batch, name))
+        if largest is not None and largest.blocks:
+            blocks[batch] = largest.blocks
     per_row = math.gcd(*blocks.values())
-    rows = {batch: size // per_row for batch, size in blocks.items()}
-    most = min((Fraction(count, batch) for batch, count in rows.items()), default=Fraction(0))
-    least = max((Fraction(count - 1, batch) for batch, count in rows.items()), default=Fraction(0))
-    if least >= most or not least:
+    most, least = [], []
+    for batch, size in blocks.items():
+        rows = size // per_row
+        most.append(Fraction(rows, batch))
+        least.append(Fraction(rows - 1, batch))
+    most_rate, least_rate = min(most, default=Fraction(0)), max(least, default=Fraction(0))
+    if least_rate >= most_rate or not least_rate:
         return ()
     filled_waves, missing = [], 0.0
     for batch, size in blocks.items():
         uses = case.at(batch, name)
-        if (waves := _waves(case, uses)) is None:
+        waves = _waves(case, uses)
+        if waves is None:
             continue
         whole, of_wave = math.ceil(waves), round(size / waves)
-        rows_in, rows_next = (count * of_wave // per_row for count in (whole, whole + 1))
-        filled, last = (math.floor(count / most) for count in (rows_in, rows_next))
-        beyond, last = math.floor(rows_in / least) + 1, min(last, most_samples)
+        rows = whole * of_wave // per_row
+        rows_of_next = (whole + 1) * of_wave // per_row
+        filled = math.floor(rows / most_rate)
+        beyond = math.floor(rows / least_rate) + 1
+        last = min(math.floor(rows_of_next / most_rate), most_samples)
         if batch < filled and beyond < last:
             filled_waves.append(Wave(batch, filled, beyond, last, whole - waves))
         elif batch < filled:
             missing += abs(sum(use.share * _tail(waves) for use in uses))
-    # Without most of what is empty, nothing is told of the rest either.
+    # Without most of the empty part, nothing is told of the rest either.
     return tuple(filled_waves) if missing <= abs(_empty_share(case, name)) else ()
 
 
@@ -244,12 +258,9 @@ def _in_waves(case: Case) -> Iterator[tuple[str, float, float]]:
     """
     for name in case.common_names():
         low, high = (_waves(case, case.at(batch, name)) for batch in case.sides)
-        if (
-            low is not None
-            and high is not None
-            and min(low, high) <= _MOST_WAVES
-            and not _is_persistent(case, name)
-        ):
+        if low is None or high is None or min(low, high) > _MOST_WAVES:
+            continue
+        if not _is_persistent(case, name):
             yield name, low, high
 
 
@@ -264,15 +275,14 @@ def _largest(uses: tuple[Use, ...]) -> Use | None:
 
 def _waves(case: Case, uses: tuple[Use, ...]) -> float | None:
     """Waves of the largest launch; None if the launch configuration or the device is unknown."""
-    use = _largest(uses)
-    if use is None or case.hardware.sm_count is None:
+    use, hardware = _largest(uses), case.hardware
+    if use is None or hardware.sm_count is None:
         return None
     if use.blocks is None or use.threads is None or use.registers_per_thread is None:
         return None
-    per_sm = case.hardware.blocks_per_sm(
-        use.threads, use.registers_per_thread, use.shared_memory_bytes or 0
-    )
-    return None if per_sm is None else use.blocks / (case.hardware.sm_count * per_sm)
+    shared_bytes = use.shared_memory_bytes or 0
+    per_sm = hardware.blocks_per_sm(use.threads, use.registers_per_thread, shared_bytes)
+    return None if per_sm is None else use.blocks / (hardware.sm_count * per_sm)
 
 
 def _is_persistent(case: Case, name: str) -> bool:
@@ -292,30 +302,21 @@ def _padding(case: Case, name: str) -> float:
     """Share of the blocks at the larger size beyond proportional growth from the smaller size; 0
     without any.
     """
-    blocks = {
-        batch: sum((u.blocks or 0) * u.calls for u in case.at(batch, name)) for batch in case.sides
-    }
-    return (
-        max(0.0, 1 - case.factor * blocks[case.before] / blocks[case.after])
-        if blocks[case.after]
-        else 0.0
+    before, after = (
+        sum((use.blocks or 0) * use.calls for use in case.at(batch, name)) for batch in case.sides
     )
+    return max(0.0, 1 - case.factor * before / after) if after else 0.0
 
 
 def _evidence(name: str, low: float, high: float, padding: float) -> list[Evidence]:
-    tile = read_name(name).tile
-    label = short_name(name) if tile is None else f"{short_name(name)} (tile {tile[0]}x{tile[1]})"
-    evidence = [
-        Evidence(
-            f"waves of {label}", low, high, "waves", "kernels.grid_x, block_x, registers_per_thread"
-        )
-    ]
+    label, tile = short_name(name), read_name(name).tile
+    if tile is not None:
+        label = f"{label} (tile {tile[0]}x{tile[1]})"
+    where = "kernels.grid_x, block_x, registers_per_thread"
+    evidence = [Evidence(f"waves of {label}", low, high, "waves", where)]
     if padding > 0:
-        evidence.append(
-            Evidence(
-                "blocks beyond proportional growth", 0.0, padding, "of blocks", "kernels.grid_x"
-            )
-        )
+        what = "blocks beyond proportional growth"
+        evidence.append(Evidence(what, 0.0, padding, "of blocks", "kernels.grid_x"))
     return evidence
 
 
@@ -345,54 +346,55 @@ _REPLAY = re.compile(r"(?:cuda|cu|hip)GraphLaunch")
 _GRID = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 # least share of the time in equal kernels: what runs outside of the graph depends on the batch
 _SAME = 0.8
+_Kernels = dict[tuple[object, ...], float]  # times by name, grid, block and calls per step
 
 
 def weigh_graph_padding(case: Case) -> Claim | None:
     """Claim the time beyond the line between captured sizes."""
     batches = case.functional.conditions
-    graphs = {batch: case.facts[batch].graph_batch for batch in batches}
-    captured = {batch: size for batch, size in graphs.items() if size is not None}
-    if case.share.key.kind not in (KERNELS, COMMUNICATION) or len(captured) < len(batches):
+    if case.share.key.kind not in (KERNELS, COMMUNICATION):
         return None
+    captured: dict[int, int] = {}
     times: dict[int, list[float]] = {}
-    for batch, size in captured.items():
+    for batch in batches:
+        size = case.facts[batch].graph_batch
+        if size is None:
+            return None
+        captured[batch] = size
         times.setdefault(size, []).append(case.time_ms(batch))
-    nodes = sorted(
-        (size, math.fsum(times_there) / len(times_there)) for size, times_there in times.items()
-    )
+    nodes = []
+    for size, times_ms in sorted(times.items()):
+        nodes.append((size, math.fsum(times_ms) / len(times_ms)))
     if len(nodes) < 2 or all(size == batch for batch, size in captured.items()):
         return None
-    exact = {
-        batch: case.time_ms(batch) if batch == captured[batch] else _on_line(nodes, batch)
-        for batch in batches
-    }
+    exact = {}
+    for batch, size in captured.items():
+        exact[batch] = case.time_ms(batch) if batch == size else _on_line(nodes, batch)
     amount = case.evaluate(lambda batch: case.time_ms(batch) - exact[batch])
     if not amount:
         return None
-    marked = all(case.facts[batch].graph_marked for batch in batches)
-    where = "steps.graph_batch" if marked else "kernels.name, grid_x; api_calls.name"
-    what = "batch size that the replayed graph was captured for" + ("" if marked else ", at least")
+    what = "batch size that the replayed graph was captured for"
+    strength, where = Strength.FACT, "steps.graph_batch"
+    if not all(case.facts[batch].graph_marked for batch in batches):
+        what += ", at least"
+        strength, where = Strength.SIGN, "kernels.name, grid_x; api_calls.name"
+    empty = (1 - batch / captured[batch] for batch in case.sides)
+    on_line = map(exact.get, case.sides)
     evidence = (
         cite(what, map(captured.get, case.sides), "", where),
-        cite(
-            "share of it that is empty",
-            (1 - batch / captured[batch] for batch in case.sides),
-            "1",
-            where,
-        ),
-        cite("time on the line between captured sizes", map(exact.get, case.sides), "ms", "model"),
+        cite("share of it that is empty", empty, "1", where),
+        cite("time on the line between captured sizes", on_line, "ms", "model"),
     )
     refutation = "With a graph that is captured for the batch size itself, the excess is as large."
-    strength = Strength.FACT if marked else Strength.SIGN
     return Claim(GRAPH_PADDING, amount, strength, evidence, refutation)
 
 
 def _on_line(nodes: list[tuple[int, float]], batch: int) -> float:
     """Time at a batch size on the line between its neighbours."""
-    (low, low_ms), (high, high_ms) = next(
-        (pair for pair in pairwise(nodes) if batch <= pair[1][0]), nodes[-2:]
-    )
-    return max(0.0, low_ms + (high_ms - low_ms) * (batch - low) / (high - low))
+    neighbours = (pair for pair in pairwise(nodes) if batch <= pair[1][0])
+    (low, low_ms), (high, high_ms) = next(neighbours, nodes[-2:])
+    beyond_ms = (high_ms - low_ms) * (batch - low) / (high - low)
+    return max(0.0, low_ms + beyond_ms)
 
 
 def graph_batches(
@@ -403,44 +405,38 @@ def graph_batches(
 
     Empty if no graph is replayed.
     """
+    graphs: dict[int, tuple[int, bool]] = {}
     if "graph_batch" in steps and steps["graph_batch"].notna().any():
         marked = steps[steps["graph_batch"].notna() & steps["batch"].notna()]
-        sizes = marked.groupby("batch")["graph_batch"].max()
-        return {int(batch): (max(int(size), int(batch)), True) for batch, size in sizes.items()}
-    if api_calls is None or not any(
-        _REPLAY.match(str(name)) for name in api_calls["name"].unique()
-    ):
+        for batch, size in marked.groupby("batch")["graph_batch"].max().items():
+            graphs[int(batch)] = max(int(size), int(batch)), True
+        return graphs
+    names = () if api_calls is None else api_calls["name"].unique()
+    if not any(_REPLAY.match(str(name)) for name in names):
         return {}
     work = kernel_times[kernel_times["name"] != IDLE]
-    grouped = work.groupby(["batch", *_GRID], dropna=False, observed=True)[
-        ["exclusive_ms", "calls"]
-    ].sum()
-    count = work.groupby("batch")["step"].nunique()
-    kernels: dict[int, dict[tuple[object, ...], float]] = {}
-    for row in grouped.reset_index().itertuples(index=False):
-        batch, *grid = row[: len(_GRID) + 1]
-        key = (
-            *("" if pd.isna(value) else value for value in grid),
-            round(float(row.calls) / count[batch], 3),
-        )
-        kernels.setdefault(int(batch), {})[key] = float(row.exclusive_ms)
-    return {
-        batch: (max(b for b in kernels if b >= batch and _equal(kernels, batch, b)), False)
-        for batch in kernels
-    }
+    grouped = work.groupby(["batch", *_GRID], dropna=False, observed=True)
+    sums = grouped[["exclusive_ms", "calls"]].sum()
+    steps_of = work.groupby("batch")["step"].nunique()
+    kernels: dict[int, _Kernels] = {}
+    for (batch, *grid), exclusive_ms, calls in sums.itertuples():
+        launch = ("" if pd.isna(value) else value for value in grid)
+        per_step = round(float(calls) / steps_of[batch], 3)
+        kernels.setdefault(int(batch), {})[(*launch, per_step)] = float(exclusive_ms)
+    for batch, own in kernels.items():
+        alike = [size for size in kernels if size >= batch and _are_equal(own, kernels[size])]
+        graphs[batch] = max(alike), False
+    return graphs
 
 
-def _equal(
-    kernels: Mapping[int, Mapping[tuple[object, ...], float]], first: int, other: int
-) -> bool:
-    """Whether the kernels of two batch sizes are the same, in the same grids, for most of their
-    time.
-    """
-    return all(
-        math.fsum(time for key, time in kernels[a].items() if key in kernels[b])
-        >= _SAME * math.fsum(kernels[a].values())
-        for a, b in ((first, other), (other, first))
-    )
+def _are_equal(first: _Kernels, other: _Kernels) -> bool:
+    """Whether two batch sizes run the same kernels, in the same grids, for most of their time."""
+    return _has_most(first, other) and _has_most(other, first)
+
+
+def _has_most(kernels: _Kernels, others: _Kernels) -> bool:
+    common_ms = math.fsum(time_ms for key, time_ms in kernels.items() if key in others)
+    return common_ms >= _SAME * math.fsum(kernels.values())
 
 
 graph_padding = Cause(
@@ -468,21 +464,20 @@ def weigh_roof_change(case: Case) -> Claim | None:
     if compute is None or dram is None or case.share.key.kind != "kernels":
         return None
     ridge = compute.per_s / dram.per_s
-    batches = [batch for batch, _ in case.functional.coefficients]
-    measured = all(sum_counted(case.at(batch), "dram_bytes") for batch in batches)
-    column = "dram_bytes" if measured else "bytes_compulsory"
-    work = {
-        batch: (total(case.at(batch), "flops"), total(case.at(batch), column)) for batch in batches
-    }
-    if not all(flops and size for flops, size in work.values()):
-        return None
-    intensity = {batch: (flops or 0) / (size or 1) for batch, (flops, size) in work.items()}
+    batches = case.functional.conditions
+    column, what = "bytes_compulsory", "compulsory"
+    if all(sum_counted(case.at(batch), "dram_bytes") for batch in batches):
+        column, what = "dram_bytes", "measured"
+    intensity, roof_ms = {}, {}
+    for batch in batches:
+        flops, size = total(case.at(batch), "flops"), total(case.at(batch), column)
+        if not flops or not size:
+            return None
+        intensity[batch] = flops / size
+        roof_ms[batch] = 1e3 * max(flops / compute.per_s, size / dram.per_s)
     low, high = intensity[case.before], intensity[case.after]
     if (low < ridge) == (high < ridge):
         return None
-    roof_ms = {
-        b: 1e3 * max((f or 0) / compute.per_s, (s or 0) / dram.per_s) for b, (f, s) in work.items()
-    }
     scale = case.time_ms(case.before) / roof_ms[case.before]
     amount = sum(
         coefficient * scale * roof_ms[batch] for batch, coefficient in case.functional.coefficients
@@ -491,19 +486,16 @@ def weigh_roof_change(case: Case) -> Claim | None:
     miss = abs(predicted - recorded) / recorded if recorded > 0 else 1.0
     if miss >= _MISSED_BY_ROOFS:
         return None
-    per = f"FLOPs per {'measured' if measured else 'compulsory'} byte (ridge {ridge:.3g})"
-    what = "time at the larger size: predicted by the roofline, recorded"
+    per = f"FLOPs per {what} byte (ridge {ridge:.3g})"
+    prediction = "time at the larger size: predicted by the roofline, recorded"
+    model = f"model ({compute.kind}s); kernels.duration_ns"
     evidence = (
         Evidence(per, low, high, "FLOP/B", f"kernels.flops, {column}"),
-        Evidence(what, predicted, recorded, "ms", f"model ({compute.kind}s); kernels.duration_ns"),
+        Evidence(prediction, predicted, recorded, "ms", model),
     )
-    return Claim(
-        ROOF_CHANGE,
-        amount,
-        Strength.SIGN if miss <= _FITS else Strength.HINT,
-        evidence,
-        "At sizes on one side of the ridge, the excess is as large.",
-    )
+    strength = Strength.SIGN if miss <= _FITS else Strength.HINT
+    refutation = "At sizes on one side of the ridge, the excess is as large."
+    return Claim(ROOF_CHANGE, amount, strength, evidence, refutation)
 
 
 roof_change = Cause(

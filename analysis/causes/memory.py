@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,44 +53,53 @@ def weigh_cache_capacity(case: Case) -> Claim | None:
     amount = 0.0
     evidence: list[Evidence] = []
     for name in case.common_names():
-        low, high = case.at(case.before, name), case.at(case.after, name)
-        before_bytes, after_bytes = total(low, "bytes_compulsory"), total(high, "bytes_compulsory")
-        before_ms, after_ms = case.time_ms(case.before, name), case.time_ms(case.after, name)
-        if not before_bytes or not after_bytes or before_ms <= 0 or after_ms <= 0:
+        low, high = (_read_traffic(case, batch, name) for batch in case.sides)
+        if low is None or high is None or not low.set_bytes <= cache < high.set_bytes:
             continue
-        sets = (before_bytes / sum(u.calls for u in low), after_bytes / sum(u.calls for u in high))
-        bandwidth = (before_bytes / before_ms / 1e6, after_bytes / after_ms / 1e6)
-        if not sets[0] <= cache < sets[1] or bandwidth[1] > _FALLEN * bandwidth[0]:
+        if high.gb_per_s > _FALLEN * low.gb_per_s:
             continue
-        measured = (sum_counted(low, "dram_bytes"), sum_counted(high, "dram_bytes"))
-        traffic = None
-        if measured[0] is not None and measured[1] is not None:
-            traffic = (measured[0] / before_bytes, measured[1] / after_bytes)
-            if traffic[1] < _RISEN * traffic[0]:
-                continue
-        amount += case.coefficient(case.after) * (after_ms - after_bytes / bandwidth[0] / 1e6)
+        measured = low.dram is not None and high.dram is not None
+        if measured and high.dram < _RISEN * low.dram:  # type: ignore[operator]
+            continue
+        amount += case.coefficient(case.after) * (high.time_ms - high.size / low.gb_per_s / 1e6)
+        sets, bandwidth = (low.set_bytes, high.set_bytes), (low.gb_per_s, high.gb_per_s)
+        of_launch = f"bytes of one launch of {short_name(name)}"
         evidence += [
-            cite(
-                f"bytes of one launch of {short_name(name)}", sets, "B", "kernels.bytes_compulsory"
-            ),
+            cite(of_launch, sets, "B", "kernels.bytes_compulsory"),
             Evidence("the cache", float(cache), float(cache), "B", "recording.json"),
             cite("its bandwidth", bandwidth, "GB/s", "kernels.bytes_compulsory, duration_ns"),
         ]
-        if traffic is not None:
-            evidence.append(
-                cite(
-                    "its measured DRAM bytes per compulsory byte",
-                    traffic,
-                    "1",
-                    "kernels.dram_bytes",
-                )
-            )
+        if measured:
+            what = "its measured DRAM bytes per compulsory byte"
+            evidence.append(cite(what, (low.dram, high.dram), "1", "kernels.dram_bytes"))
     if not evidence:
         return None
     refutation = (
         "Sizes that both fit the cache, or both exceed it, show the same drop in bandwidth."
     )
     return Claim(CACHE_CAPACITY, amount, Strength.SIGN, tuple(evidence), refutation)
+
+
+class _Traffic(NamedTuple):
+    """The bytes that a kernel moves at one batch size."""
+
+    size: float  # compulsory bytes per step
+    time_ms: float
+    set_bytes: float  # of one launch
+    gb_per_s: float
+    dram: float | None  # measured DRAM bytes per compulsory byte; None unless all were measured
+
+
+def _read_traffic(case: Case, batch: int, name: str) -> _Traffic | None:
+    uses, time_ms = case.at(batch, name), case.time_ms(batch, name)
+    size = total(uses, "bytes_compulsory")
+    if not size or time_ms <= 0:
+        return None
+    measured = sum_counted(uses, "dram_bytes")
+    dram = None if measured is None else measured / size
+    return _Traffic(
+        size, time_ms, size / sum(use.calls for use in uses), size / time_ms / 1e6, dram
+    )
 
 
 cache_capacity = Cause(
@@ -119,25 +129,15 @@ def weigh_memory_pressure(case: Case) -> Claim | None:
     if case.hardware.kind == "cpu":
         return None
     switch = weigh_algorithm_switch(case)
-    full = _fullness(case, case.after)
-    if (
-        switch is None
-        or full is None
-        or full < _FULL
-        or (_fullness(case, case.before) or 0) >= _FULL
-    ):
+    before, after = (_fullness(case, batch) or 0.0 for batch in case.sides)
+    if switch is None or after < _FULL or before >= _FULL:
         return None
     refutation = (
         "On a device with more memory, or with a smaller workspace limit at both sizes, the switch "
         "stays."
     )
-    return Claim(
-        MEMORY_PRESSURE,
-        switch.amount,
-        Strength.FACT,
-        (*memory_evidence(case), *switch.evidence),
-        refutation,
-    )
+    evidence = (*memory_evidence(case), *switch.evidence)
+    return Claim(MEMORY_PRESSURE, switch.amount, Strength.FACT, evidence, refutation)
 
 
 def _allocations(case: Case) -> Claim | None:
@@ -146,16 +146,14 @@ def _allocations(case: Case) -> Claim | None:
         calls, idle_ms = case.facts[batch].host.get("allocation"), case.facts[batch].idle_ms
         if calls and idle_ms:  # where in the idle time they are is unknown
             amount += coefficient * min(calls.time_ms, idle_ms) * case.time_ms(batch) / idle_ms
-    before, after = (case.facts[b].host.get("allocation", HostCalls(0.0, 0.0)) for b in case.sides)
+    none = HostCalls(0.0, 0.0)
+    before, after = (case.facts[batch].host.get("allocation", none) for batch in case.sides)
     if after.calls <= before.calls:
         return None
+    number, times_ms = (before.calls, after.calls), (before.time_ms, after.time_ms)
     evidence = (
-        Evidence(
-            "allocations and frees per step", before.calls, after.calls, "calls", "api_calls.name"
-        ),
-        Evidence(
-            "their time per step", before.time_ms, after.time_ms, "ms", "api_calls.duration_ns"
-        ),
+        cite("allocations and frees per step", number, "calls", "api_calls.name"),
+        cite("their time per step", times_ms, "ms", "api_calls.duration_ns"),
         *memory_evidence(case),
     )
     refutation = (
@@ -172,37 +170,22 @@ def _fullness(case: Case, batch: int) -> float | None:
 
 def memory_evidence(case: Case) -> list[Evidence]:
     """Peak memory and allocator retries, where known."""
-    facts = [case.facts[batch] for batch in case.sides]
+    peaks = [case.facts[batch].peak_memory_bytes for batch in case.sides]
+    retries = [case.facts[batch].allocator_retries for batch in case.sides]
+    full = [_fullness(case, batch) for batch in case.sides]
     evidence = (
-        cite(
-            "peak memory",
-            (of_side.peak_memory_bytes for of_side in facts),
-            "B",
-            "steps.peak_memory_bytes",
-        ),
-        cite(
-            "share of the device's memory",
-            (_fullness(case, b) for b in case.sides),
-            "1",
-            "steps.peak_memory_bytes",
-        ),
-        cite(
-            "allocator retries",
-            (of_side.allocator_retries for of_side in facts),
-            "",
-            "steps.allocator_retries",
-        ),
+        cite("peak memory", peaks, "B", "steps.peak_memory_bytes"),
+        cite("share of the device's memory", full, "1", "steps.peak_memory_bytes"),
+        cite("allocator retries", retries, "", "steps.allocator_retries"),
     )
     return [line for line in evidence if line.after or (line.unit and line.after is not None)]
 
 
 def suggest_memory_pressure(step: ProfiledStep) -> Suggestion | None:
     """Suggest to keep memory, where the host allocates it from the driver while nothing runs."""
-    calls = (
-        step.calls[step.calls["kind"].eq("allocation") & step.calls["in_used"]]
-        if len(step.calls)
-        else step.calls
-    )
+    calls = step.calls
+    if len(calls):
+        calls = calls[calls["kind"].eq("allocation") & calls["in_used"]]
     contexts = context_calls(step)
     calls = calls.drop(index=contexts.index, errors="ignore")
     if calls.empty:
@@ -212,20 +195,12 @@ def suggest_memory_pressure(step: ProfiledStep) -> Suggestion | None:
     waits_ms -= float(in_gaps(step, contexts[contexts["name"].isin(names)]).sum())
     if not step.enough(waits_ms):
         return None
-    main = next(iter([*in_gaps(step, calls).index, *calls["name"]]))
+    main = [*in_gaps(step, calls).index, *calls["name"]][0]
+    per_step = int(calls["name"].eq(main).sum()) / step.steps
+    idle = "idle time in allocations and frees of the driver, per step"
     evidence = (
-        fact(
-            "idle time in allocations and frees of the driver, per step",
-            waits_ms,
-            "ms",
-            "api_calls",
-        ),
-        fact(
-            f"calls of {main}, per step",
-            int(calls["name"].eq(main).sum()) / step.steps,
-            "",
-            "api_calls.name",
-        ),
+        fact(idle, waits_ms, "ms", "api_calls"),
+        fact(f"calls of {main}, per step", per_step, "", "api_calls.name"),
     )
     return Suggestion(
         cause=MEMORY_PRESSURE,
@@ -285,30 +260,22 @@ def weigh_page_faults(case: Case) -> Claim | None:
     faults = _functional(case)
     if faults is None or abs(faults) < FEW_FAULTS:
         return None
-    before, after = (_use(case, batch) for batch in case.sides)
-    counted = any(case.facts[batch].term_faults is not None for batch in case.functional.conditions)
-    share_of, of_what, table = (
-        (_share_of_faults, "page faults", "operators.page_faults")
-        if counted
-        else (_share_of_bytes, "bytes", "kernels.bytes_compulsory")
-    )
+    share_of, of_what, table = _share_of_bytes, "bytes", "kernels.bytes_compulsory"
+    if any(case.facts[batch].term_faults is not None for batch in case.functional.conditions):
+        share_of, of_what, table = _share_of_faults, "page faults", "operators.page_faults"
     own = sum(
-        c * share_of(case, batch) * _use(case, batch).page_faults
-        for batch, c in case.functional.coefficients
+        weight * share_of(case, batch) * _use(case, batch).page_faults
+        for batch, weight in case.functional.coefficients
     )
     amount = own * _ms_of_a_fault(case)
     if not amount:
         return None
     shares = [share_of(case, batch) for batch in case.sides]
+    counts = [_use(case, batch).page_faults for batch in case.sides]
+    system_ms = [_use(case, batch).system_ms for batch in case.sides]
     evidence = (
-        Evidence(COUNTED_FAULTS, before.page_faults, after.page_faults, "", "steps.page_faults"),
-        Evidence(
-            "time in the system per step",
-            before.system_ms,
-            after.system_ms,
-            "ms",
-            "steps.system_time_ns",
-        ),
+        cite(COUNTED_FAULTS, counts, "", "steps.page_faults"),
+        cite("time in the system per step", system_ms, "ms", "steps.system_time_ns"),
         cite(f"share of the term in the step's {of_what}", shares, "1", table),
         *memory_evidence(case),
     )
@@ -317,7 +284,7 @@ def weigh_page_faults(case: Case) -> Claim | None:
         "MALLOC_MMAP_THRESHOLD_, or another one), the term keeps its value."
     )
     # If other kernels run too, the fresh memory may be theirs: the switch is the more likely cause.
-    strength = Strength.SIGN if case.switched else Strength.FACT
+    strength = Strength.SIGN if case.is_switched else Strength.FACT
     return Claim(PAGE_FAULTS, amount, strength, evidence, refutation)
 
 
@@ -329,9 +296,13 @@ def _use(case: Case, batch: int) -> MeanHostUse:
 
 def _functional(case: Case) -> float | None:
     """The functional of the page faults of steps; None unless all its batch sizes have counts."""
-    used = [(case.facts[batch].host_use, c) for batch, c in case.functional.coefficients]
-    faults = [c * use.page_faults for use, c in used if use is not None]
-    return math.fsum(faults) if len(faults) == len(used) else None
+    faults = []
+    for batch, weight in case.functional.coefficients:
+        use = case.facts[batch].host_use
+        if use is None:
+            return None
+        faults.append(weight * use.page_faults)
+    return math.fsum(faults)
 
 
 def _ms_of_a_fault(case: Case) -> float:
@@ -340,7 +311,8 @@ def _ms_of_a_fault(case: Case) -> float:
     """
     batches = case.functional.conditions
     faults = sum(_use(case, batch).page_faults for batch in batches)
-    return sum(system_wall_ms(case.facts[batch]) for batch in batches) / faults if faults else 0.0
+    time_ms = sum(system_wall_ms(case.facts[batch]) for batch in batches)
+    return time_ms / faults if faults else 0.0
 
 
 def _share_of_faults(case: Case, batch: int) -> float:
@@ -373,11 +345,9 @@ def system_wall_ms(facts: BatchFacts) -> float:
     if use is None or use.cpu_ms <= 0 or not len(facts.timed_ms):
         return 0.0
     side_by_side = use.cpu_ms / float(np.median(facts.timed_ms))
-    return (
-        use.system_ms / max(side_by_side, use.pace or 1.0)
-        if side_by_side < 1
-        else use.system_ms / side_by_side
-    )
+    if side_by_side < 1:
+        side_by_side = max(side_by_side, use.pace or 1.0)
+    return use.system_ms / side_by_side
 
 
 page_faults = Cause(

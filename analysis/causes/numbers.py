@@ -22,25 +22,22 @@ def weigh_values(case: Case) -> Claim | None:
     """Claim the time beyond that with the numbers of the fastest batch size."""
     if case.share.key.kind != "kernels" or case.hardware.kind != "cpu":
         return None
-    if not (
-        amount := case.beyond_fastest(
-            lambda batch, fastest: _differ(case.operands(batch), case.operands(fastest))
-        )
-    ):
+    amount = case.beyond_fastest(
+        lambda batch, fastest: _differ(case.operands(batch), case.operands(fastest))
+    )
+    if not amount:
         return None
-    sides = [case.operands(batch) for batch in case.sides]
-    evidence = [
-        cite(what, shares, "1", "operators.numbers")
-        for what, shares in (
-            (
-                "share of denormal numbers in operands and results",
-                [side.denormals for side in sides],
-            ),
-            ("share of distinct indices", [side.distinct for side in sides]),
-        )
-        if any(shares)
-    ]
-    return Claim(VALUES, amount, Strength.HINT, tuple(evidence), _REFUTATION) if evidence else None
+    denormals = [case.operands(batch).denormals for batch in case.sides]
+    distinct = [case.operands(batch).distinct for batch in case.sides]
+    evidence = []
+    if any(denormals):
+        what = "share of denormal numbers in operands and results"
+        evidence.append(cite(what, denormals, "1", "operators.numbers"))
+    if any(distinct):
+        evidence.append(cite("share of distinct indices", distinct, "1", "operators.numbers"))
+    if not evidence:
+        return None
+    return Claim(VALUES, amount, Strength.HINT, tuple(evidence), _REFUTATION)
 
 
 def _differ(numbers: TermOperands, fastest: TermOperands) -> bool:
@@ -78,26 +75,16 @@ def weigh_precision(case: Case) -> Claim | None:
     """Claim the time beyond that in the type of the fastest batch size."""
     if case.share.key.kind != "kernels":
         return None
-    if not (
-        amount := case.beyond_fastest(
-            lambda batch, fastest: bool(_find_change(case, batch, fastest))
-        )
-    ):
+    amount = case.beyond_fastest(lambda batch, fastest: bool(_find_change(case, batch, fastest)))
+    changed = _find_change(case, case.before, case.after)
+    if not amount or not changed:
         return None
-    op = next(iter(_find_change(case, case.before, case.after)), None)
-    if op is None:
-        return None
+    op = changed[0]
     before, after = (" and ".join(sorted(case.operands(batch).dtypes[op])) for batch in case.sides)
     evidence = Evidence(f"type of the operands of {op}", before, after, "", "operators.arguments")
+    refutation = "In one precision at all sizes the term keeps its value."
     detail = f"(from {before} to {after})"
-    return Claim(
-        PRECISION,
-        amount,
-        Strength.FACT,
-        (evidence,),
-        "In one precision at all sizes the term keeps its value.",
-        detail,
-    )
+    return Claim(PRECISION, amount, Strength.FACT, (evidence,), refutation, detail)
 
 
 def _find_change(case: Case, batch: int, other: int) -> list[str]:
@@ -117,10 +104,11 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
     """Suggest a shorter type, where products compute in fp32 beside tensor cores that
     are faster.
     """
-    fp32 = step.hardware.roof("compute", "fp32")
-    others = [roof for name in _OTHERS if (roof := step.hardware.roof("compute", name)) is not None]
     if not step.is_torch and not step.is_jax:
         return _suggest_halves(step)
+    fp32 = step.hardware.roof("compute", "fp32")
+    roofs = [step.hardware.roof("compute", name) for name in _OTHERS]
+    others = [roof for roof in roofs if roof is not None]
     products = step.select_kernels(lambda name: kernel_precision(name) == "fp32")
     spent_ms = float(products["ms"].sum())
     if fp32 is None or not others or spent_ms <= 0:
@@ -129,25 +117,18 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
         return None  # one setting of JAX allows TF32, and it is on: XLA chose each kernel
     # The bound is of the change that is proposed: TF32 before autocast, which changes more.
     fast = [roof for roof in others if roof.per_s >= _FASTER * fp32.per_s]
-    best = next(iter(fast), max(others, key=lambda roof: roof.per_s))
+    best = fast[0] if fast else max(others, key=lambda roof: roof.per_s)
     saved_ms = spent_ms * (1 - fp32.per_s / best.per_s)
     if best.per_s < _FASTER * fp32.per_s or not step.enough(saved_ms):
         return None
-    names = {roof.precision for roof in fast}
+    ratio = best.per_s / fp32.per_s
     evidence = (
         fact("products in fp32, per step", spent_ms, "ms", "kernels.name"),
-        fact(
-            f"peak of {best.precision} over that of fp32",
-            best.per_s / fp32.per_s,
-            "",
-            "devices.toml",
-        ),
+        fact(f"peak of {best.precision} over that of fp32", ratio, "", "devices.toml"),
     )
-    factors = tuple(
-        factor
-        for precision, factor in (JAX_FACTORS if step.is_jax else _TORCH_FACTORS).items()
-        if precision in names
-    )
+    factor_of = JAX_FACTORS if step.is_jax else _TORCH_FACTORS
+    names = {roof.precision for roof in fast}
+    factors = tuple(factor for precision, factor in factor_of.items() if precision in names)
     return Suggestion(
         cause=PRECISION,
         what="computes products in fp32, beside tensor cores that take shorter types",
@@ -164,23 +145,23 @@ def _suggest_halves(step: ProfiledStep) -> Suggestion | None:
     """Suggest half precision for products in fp32 and in TF32, of a program that no framework has
     one setting for.
     """
-    roofs = {name: step.hardware.roof("compute", name) for name in ("fp32", "tf32", *_HALVES)}
-    best = max((roof.per_s for name in _HALVES if (roof := roofs[name])), default=0.0)
+    best = 0.0
+    for name in _HALVES:
+        half = step.hardware.roof("compute", name)
+        best = max(best, half.per_s if half else 0.0)
     saved_ms = 0.0
     evidence = []
     of_name = step.groups["name"].map(lambda name: kernel_precision(str(name)))
     for name in ("fp32", "tf32"):
-        roof = roofs[name]
-        products = step.groups[of_name == name]
-        of_type_ms = float(products["ms"].sum())
+        roof = step.hardware.roof("compute", name)
+        of_type_ms = float(step.groups.loc[of_name == name, "ms"].sum())
         if roof is None or not of_type_ms or best < _FASTER * roof.per_s:
             continue
         saved_ms += of_type_ms * (1 - roof.per_s / best)
+        peak, ratio = f"peak of half precision over that of {name}", best / roof.per_s
         evidence += [
             fact(f"products in {name}, per step", of_type_ms, "ms", "kernels.name"),
-            fact(
-                f"peak of half precision over that of {name}", best / roof.per_s, "", "devices.toml"
-            ),
+            fact(peak, ratio, "", "devices.toml"),
         ]
     if not step.enough(saved_ms):
         return None

@@ -25,7 +25,7 @@ def weigh_padding(case: Case) -> Claim | None:
         return None
 
     def time_padding(batch: int) -> float:
-        return block.block_ms * (block.padded(batch) - batch) / block.size
+        return block.block_ms * (block.pad(batch) - batch) / block.size
 
     amount = case.evaluate(time_padding)
     if not amount:
@@ -55,7 +55,7 @@ def find_filled_blocks(case: Case) -> tuple[Wave, ...]:
         return ()
     padded = []
     for batch in case.functional.conditions:
-        filled = block.padded(batch)
+        filled = block.pad(batch)
         if filled > batch:
             empty = (filled - batch) / block.size
             padded.append(Wave(batch, filled, filled + 1, filled + block.size, empty))

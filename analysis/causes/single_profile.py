@@ -1,5 +1,5 @@
 """The input of causes without a curve: one profiled step, with everything recorded about it; and
-what they suggest.
+their suggestions.
 
 A cause that can tell from one profile has `suggest(step) -> Suggestion | None`. Nothing is tried: a
 suggestion has evidence and an upper bound of what its removal saves, and is never confirmed.
@@ -17,7 +17,7 @@ from ...profiling.attribution.cupti_names import MANAGED
 from ...profiling.hardware.limits import Hardware
 from ..decompose.communication import Communication
 from ..decompose.host_functions import HostCode
-from ..decompose.idle import FOLLOWS, WAITS, Gaps, IdleTime, covered_ns
+from ..decompose.idle import FOLLOWS, WAITS, Gaps, IdleTime, cover_gaps
 from ..decompose.launches import Paced
 from .evidence import Evidence
 
@@ -159,7 +159,7 @@ def in_gaps(step: ProfiledStep, spans: pd.DataFrame) -> pd.Series:
         return pd.Series(dtype=float)
     spans = spans.sort_values("start_ns", kind="stable")
     times = (spans[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
-    covered = covered_ns(step.host_gaps, *times)
+    covered = cover_gaps(step.host_gaps, *times)
     names = spans["name"].astype(str).to_numpy()[covered.span]
     sums = pd.Series(covered.ns / 1e6 / step.steps).groupby(names).sum()
     return sums.sort_values(ascending=False)

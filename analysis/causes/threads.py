@@ -26,16 +26,12 @@ def weigh_idle_threads(case: Case) -> Claim | None:
     best = max(busy.values(), default=0.0)
     if min(busy.values(), default=0.0) > _FALLEN_OF_IDLE_THREADS * best or not busy:
         return None
-    amount = sum(
-        case.coefficient(b) * case.time_ms(b) * (1 - threads / best) for b, threads in busy.items()
-    )
-    return Claim(
-        IDLE_THREADS,
-        amount,
-        Strength.HINT,
-        evidence_of_threads(case, busy),
-        "On one thread the term keeps its value.",
-    )
+    amount = 0.0
+    for batch, threads in busy.items():
+        amount += case.coefficient(batch) * case.time_ms(batch) * (1 - threads / best)
+    evidence = evidence_of_threads(case, busy)
+    refutation = "On one thread the term keeps its value."
+    return Claim(IDLE_THREADS, amount, Strength.HINT, evidence, refutation)
 
 
 def threads_at_work(case: Case, *, with_core: bool = False) -> dict[int, float]:
@@ -45,32 +41,25 @@ def threads_at_work(case: Case, *, with_core: bool = False) -> dict[int, float]:
     `with_core` leaves out threads that have work and wait for a core.
     """
     busy: dict[int, float] = {}
-    if (
-        case.share.key.kind != "kernels"
-        or case.hardware.kind != "cpu"
-        or case.hardware.threads == 1
-    ):
+    hardware = case.hardware
+    if case.share.key.kind != "kernels" or hardware.kind != "cpu" or hardware.threads == 1:
         return busy
     for batch in case.functional.conditions:
-        facts = case.facts[batch]
-        if facts.host_use is None or facts.host_use.cpu_ms <= 0 or not len(facts.timed_ms):
+        use, timed_ms = case.facts[batch].host_use, case.facts[batch].timed_ms
+        if use is None or use.cpu_ms <= 0 or not len(timed_ms):
             return {}
         # Threads that wait for a core have work.
-        waiting_ms = 0.0 if with_core else facts.host_use.run_queue_wait_ms or 0.0
-        busy[batch] = (facts.host_use.cpu_ms + waiting_ms) / float(np.median(facts.timed_ms))
+        waiting_ms = 0.0 if with_core else use.run_queue_wait_ms or 0.0
+        busy[batch] = (use.cpu_ms + waiting_ms) / float(np.median(timed_ms))
     return busy
 
 
 def evidence_of_threads(case: Case, busy: Mapping[int, float]) -> tuple[Evidence, ...]:
     """The threads at work and the time of the term at both batch sizes."""
+    threads, times = map(busy.get, case.sides), map(case.time_ms, case.sides)
     return (
-        cite(
-            "threads at work",
-            map(busy.get, case.sides),
-            "threads",
-            "steps.cpu_time_ns, run_queue_wait_ns",
-        ),
-        cite("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
+        cite("threads at work", threads, "threads", _COLUMNS),
+        cite("time per step", times, "ms", "kernels.duration_ns"),
     )
 
 
@@ -99,18 +88,15 @@ _ABOUT_ONE = 1.25
 
 def weigh_threads_begin(case: Case) -> Claim | None:
     """Claim the time beyond that with fewer threads."""
-    if not (busy := threads_at_work(case, with_core=True)):
+    busy = threads_at_work(case, with_core=True)
+    if not busy:
         return None
     amount = case.beyond_fastest(lambda batch, fastest: busy[fastest] <= _ABOUT_ONE < busy[batch])
     if not amount:
         return None
-    return Claim(
-        THREADS_BEGIN,
-        amount,
-        Strength.HINT,
-        evidence_of_threads(case, busy),
-        "On one thread the larger sizes take as long.",
-    )
+    evidence = evidence_of_threads(case, busy)
+    refutation = "On one thread the larger sizes take as long."
+    return Claim(THREADS_BEGIN, amount, Strength.HINT, evidence, refutation)
 
 
 threads_begin = Cause(
@@ -142,33 +128,28 @@ def weigh_cpu_contention(case: Case) -> Claim | None:
     """Claim the time explained by missing cores."""
     if case.share.key.kind != "kernels" or case.hardware.kind != "cpu":
         return None
-    used = {batch: case.facts[batch].host_use for batch in case.functional.conditions}
-    paces = {
-        batch: use.pace for batch, use in used.items() if use is not None and use.pace is not None
-    }
-    if len(paces) < len(used):
-        return None
+    paces, cpu_ms, waits_ms = {}, {}, {}
+    for batch in case.functional.conditions:
+        use = case.facts[batch].host_use
+        if use is None or use.pace is None:
+            return None
+        paces[batch] = use.pace
+        cpu_ms[batch], waits_ms[batch] = use.cpu_ms, use.run_queue_wait_ms
     best = max(paces.values())
     falls = min(paces.values()) <= _FALLEN_OF_CPU_CONTENTION * best
     if not falls and best > _FALLEN_OF_CPU_CONTENTION:
         return None
     usual = best if falls else 1.0
-    uses = [use for use in map(used.get, case.sides) if use is not None]
+    waits = map(waits_ms.get, case.sides)
     evidence = (
         cite("share of runnable time with a core", map(paces.get, case.sides), "1", _COLUMNS),
-        cite("CPU time per step", (use.cpu_ms for use in uses), "ms", "steps.cpu_time_ns"),
-        cite(
-            "wait for a core per step",
-            (use.run_queue_wait_ms for use in uses),
-            "ms",
-            "steps.run_queue_wait_ns",
-        ),
+        cite("CPU time per step", map(cpu_ms.get, case.sides), "ms", "steps.cpu_time_ns"),
+        cite("wait for a core per step", waits, "ms", "steps.run_queue_wait_ns"),
     )
     amount = case.evaluate(lambda batch: case.time_ms(batch) * (1 - paces[batch] / usual))
     strength = Strength.SIGN if falls else Strength.HINT
-    return Claim(
-        CPU_CONTENTION, amount, strength, evidence, "At a raised priority the excess is as large."
-    )
+    refutation = "At a raised priority the excess is as large."
+    return Claim(CPU_CONTENTION, amount, strength, evidence, refutation)
 
 
 cpu_contention = Cause(
@@ -199,14 +180,10 @@ def weigh_throttling(case: Case) -> Claim | None:
     if case.share.key.kind != "kernels":
         return None
     before, after = case.facts[case.before], case.facts[case.after]
+    own_before, own_after = (_own_clock(case, batch) for batch in case.sides)
     sources = (
         ("SM clock", before.sm_clock_hz, after.sm_clock_hz, "steps.sm_clock_hz"),
-        (
-            "SM clock by cycles",
-            _own_clock(case, case.before),
-            _own_clock(case, case.after),
-            "kernels.sm_cycles",
-        ),
+        ("SM clock by cycles", own_before, own_after, "kernels.sm_cycles"),
     )
     evidence, ratio = [], 1.0
     for what, low, high, table in sources:
@@ -217,20 +194,16 @@ def weigh_throttling(case: Case) -> Claim | None:
                 return None
     if not evidence:
         return None
-    reasons = after.throttle_reasons - before.throttle_reasons
-    if reasons:
+    strength = Strength.SIGN
+    if after.throttle_reasons - before.throttle_reasons:
+        strength = Strength.FACT
         old, new = (
             ", ".join(sorted(facts.throttle_reasons)) or "none" for facts in (before, after)
         )
         evidence.append(Evidence("throttle reasons", old, new, "", "clocks.throttle_reasons"))
     amount = case.coefficient(case.after) * case.time_ms(case.after) * (1 - ratio)
-    return Claim(
-        THROTTLING,
-        amount,
-        Strength.FACT if reasons else Strength.SIGN,
-        tuple(evidence),
-        "With the clock locked below that of all sizes, the excess is as large.",
-    )
+    refutation = "With the clock locked below that of all sizes, the excess is as large."
+    return Claim(THROTTLING, amount, strength, tuple(evidence), refutation)
 
 
 def _own_clock(case: Case, batch: int) -> float | None:

@@ -97,5 +97,5 @@ def _total_of(
 
 
 def order(total: CauseTotal) -> tuple[bool, float]:
-    """Key that sorts totals: the largest first, what is not significant last."""
+    """Key that sorts totals: the largest first, the insignificant ones last."""
     return total.cause == NOT_SIGNIFICANT, -abs(total.amount)

@@ -38,28 +38,17 @@ def weigh_beside_communication(case: Case) -> Claim | None:
         return None
     slowed = {batch: case.slow_downs.get(batch, _NONE) for batch in case.functional.conditions}
     amount = case.evaluate(lambda batch: slowed[batch].time_ms)
-    error = math.hypot(
-        *(weight * slowed[batch].error_ms for batch, weight in case.functional.coefficients)
-    )
-    if normal_estimate(amount, error).p >= LEVEL:
+    errors = [weight * slowed[batch].error_ms for batch, weight in case.functional.coefficients]
+    if normal_estimate(amount, math.hypot(*errors)).p >= LEVEL:
         return None
-    sides = [slowed[batch] for batch in case.sides]
+    expected_ms = [slowed[batch].expected_ms for batch in case.sides]
+    excess_ms = [slowed[batch].excess_ms for batch in case.sides]
     evidence = (
-        cite(
-            "time of calls beside communication, had they run alone",
-            (s.expected_ms for s in sides),
-            "ms",
-            _TABLE,
-        ),
-        cite("their slow-down per step", (s.excess_ms for s in sides), "ms", _TABLE),
+        cite("time of calls beside communication, had they run alone", expected_ms, "ms", _TABLE),
+        cite("their slow-down per step", excess_ms, "ms", _TABLE),
     )
-    return Claim(
-        BESIDE_COMMUNICATION,
-        amount,
-        Strength.SIGN,
-        evidence,
-        "Without collectives beside them, the kernels are as slow.",
-    )
+    refutation = "Without collectives beside them, the kernels are as slow."
+    return Claim(BESIDE_COMMUNICATION, amount, Strength.SIGN, evidence, refutation)
 
 
 beside_communication = Cause(
@@ -194,9 +183,10 @@ def weigh_host_copies(case: Case) -> Claim | None:
     if case.share.key.kind == "idle" or not copies:
         return None
     times = [sum(use.time_ms for use in copies if use.batch == batch) for batch in case.sides]
+    amount = sum(use.share for use in copies)
     evidence = (cite("copies from and to the host per step", times, "ms", "memory.duration_ns"),)
     refutation = "With the data already on the device, the time of the copies stays in the step."
-    return Claim(HOST_COPIES, sum(use.share for use in copies), Strength.SIGN, evidence, refutation)
+    return Claim(HOST_COPIES, amount, Strength.SIGN, evidence, refutation)
 
 
 def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...profiling.attribution.kernel_names import LAYOUT, read_name
 from ..decompose.terms import OPTIMIZER
-from .case import Case, Cause, Intervention, TermUses, Use, total
+from .case import Case, Cause, Intervention, TermUses, Use, sum_ms, total
 from .evidence import Claim, Strength, cite
 from .single_profile import ProfiledStep, Suggestion, fact
 
@@ -76,24 +76,17 @@ def weigh_more_work(case: Case) -> Claim | None:
     if value is None or case.share.key.phase == OPTIMIZER or value.low <= 0 <= value.high:
         return None
     most = max(_parts(case), key=lambda part: math.fsum(part.more_ms.values()) * value.value)
-    before, after = (most.work.get(batch) for batch in case.sides)
     if not most.unit:
-        detail = f"({most.name} runs at {' and '.join(map(str, most.work))} only)"
-        evidence = cite(
-            f"calls of {most.name} per step",
-            _calls_of_operator(case, most.name),
-            "",
-            "kernels.name",
-        )
+        sizes = " and ".join(map(str, most.work))
+        detail = f"({most.name} runs at {sizes} only)"
+        calls = _calls_of_operator(case, most.name)
+        evidence = cite(f"calls of {most.name} per step", calls, "", "kernels.name")
     else:
+        before, after = (most.work.get(batch) for batch in case.sides)
         ratio = f"{after / before:.3g} times" if before and after else "other"
         detail = f"({most.name}: {ratio} {most.unit} at {case.factor:.3g} times the size)"
-        evidence = cite(
-            f"{most.unit} of {most.name} per step",
-            (before, after),
-            "",
-            "kernels.flops, bytes_compulsory",
-        )
+        what = f"{most.unit} of {most.name} per step"
+        evidence = cite(what, (before, after), "", "kernels.flops, bytes_compulsory")
     return Claim(
         MORE_WORK, value.value, Strength.FACT, (evidence,), _REFUTATION_OF_MORE_WORK, detail
     )
@@ -102,17 +95,17 @@ def weigh_more_work(case: Case) -> Claim | None:
 def asks_for_more(case: Case) -> bool:
     """Whether counts alone say that a term does more work than the smaller sizes ask for.
 
-    What a larger size does instead of something else is no more work by its count.
+    Work that a larger size does instead of something else is no more work by its count.
     """
-    parts, last = list(_parts(case)), case.functional.last
-    if any(last not in part.work for part in parts):
-        return False
-    asking = [part for part in parts if _count_more(case, part) > _LEAST_MORE * part.work[last]]
-    more_ms, of_all_ms = (
-        math.fsum(ms for part in listed for ms in part.more_ms.values())
-        for listed in (asking, parts)
-    )
-    return more_ms > of_all_ms / 2
+    asking_ms, of_all_ms = [], []
+    last = case.functional.last
+    for part in _parts(case):
+        if last not in part.work:
+            return False
+        of_all_ms += part.more_ms.values()
+        if _count_more(case, part) > _LEAST_MORE * part.work[last]:
+            asking_ms += part.more_ms.values()
+    return math.fsum(asking_ms) > math.fsum(of_all_ms) / 2
 
 
 def _count_more(case: Case, part: _Part) -> float:
@@ -124,12 +117,12 @@ def _calls_of_operator(case: Case, op: str) -> list[float]:
 
 
 def _parts(term: TermUses) -> Iterator[_Part]:
-    """What is known of the work of a term: of its products together, and of each other operator."""
+    """The work of a term as far as it is known: of its products together, and of each other
+    operator.
+    """
     sizes = term.functional.conditions
     for name, uses in _groups(term.uses):
-        times_ms = {}
-        for size in sizes:
-            times_ms[size] = math.fsum(use.time_ms for use in uses if use.batch == size)
+        times_ms = {size: sum_ms(uses, size) for size in sizes}
         ran = [size for size, time_ms in times_ms.items() if time_ms > 0]
         unit, work = _work(uses, ran)
         if work is None:
@@ -150,13 +143,13 @@ def _groups(uses: Iterable[Use]) -> Iterator[tuple[str, list[Use]]]:
     for use in uses:
         if use.op is not None:  # a kernel by another name may do the same work
             groups[use.op].append(use)
-    products = [
-        op
-        for op, of_op in groups.items()
-        if _PRODUCT.fullmatch(op) and total(tuple(of_op), "flops")
-    ]
+    products, of_products = [], []
+    for op, of_op in list(groups.items()):
+        if _PRODUCT.fullmatch(op) and total(tuple(of_op), "flops"):
+            products.append(op)
+            of_products += groups.pop(op)
     if products:
-        yield " and ".join(products), [use for op in products for use in groups.pop(op)]
+        yield " and ".join(products), of_products
     yield from groups.items()
 
 
@@ -168,9 +161,13 @@ def _work(uses: list[Use], ran: list[int]) -> tuple[str, Mapping[int, float] | N
         return "", {ran[0]: 1.0}
     is_product = all(_PRODUCT.fullmatch(use.op or "") for use in uses)
     column, unit = ("flops", "FLOPs") if is_product else ("bytes_compulsory", "compulsory bytes")
-    work = {batch: total(tuple(use for use in uses if use.batch == batch), column) for batch in ran}
-    positive = {batch: amount for batch, amount in work.items() if amount}
-    return unit, positive if ran and len(positive) == len(ran) else None
+    work = {}
+    for batch in ran:
+        amount = total(tuple(use for use in uses if use.batch == batch), column)
+        if not amount:
+            return unit, None
+        work[batch] = amount
+    return unit, work or None
 
 
 more_work = Cause(
@@ -199,43 +196,32 @@ _REFUTATION_OF_MORE_CALLS = (
 
 def weigh_more_calls(case: Case) -> Claim | None:
     """Claim the contribution of calls beyond the fewest."""
-    if case.share.key.kind != "kernels" or not (names := case.common_names()):
+    names = case.common_names()
+    if case.share.key.kind != "kernels" or not names:
         return None
-    conditions = case.functional.conditions
-    extra_ms = {
-        batch: math.fsum(_extra_ms(case, batch, name) for name in names) for batch in conditions
-    }
+    extra_ms = {}
+    for batch in case.functional.conditions:
+        extra_ms[batch] = math.fsum(_extra_ms(case, batch, name) for name in names)
     if extra_ms[case.after] < _LEAST_SHARE_OF_MORE_CALLS * case.time_ms(case.after):
         return None
     main = max(names, key=lambda name: _extra_ms(case, case.after, name))
+    calls = [_calls_of_kernel(case, batch, main) for batch in case.sides]
+    beyond = map(extra_ms.get, case.sides)
     evidence = (
-        cite(
-            f"calls of {main} per step",
-            (_calls_of_kernel(case, batch, main) for batch in case.sides),
-            "",
-            "kernels.name",
-        ),
-        cite(
-            "time of calls beyond the fewest",
-            map(extra_ms.get, case.sides),
-            "ms",
-            "kernels.duration_ns",
-        ),
+        cite(f"calls of {main} per step", calls, "", "kernels.name"),
+        cite("time of calls beyond the fewest", beyond, "ms", "kernels.duration_ns"),
     )
-    return Claim(
-        MORE_CALLS,
-        case.evaluate(extra_ms.__getitem__),
-        Strength.FACT,
-        evidence,
-        _REFUTATION_OF_MORE_CALLS,
-    )
+    amount = case.evaluate(extra_ms.__getitem__)
+    return Claim(MORE_CALLS, amount, Strength.FACT, evidence, _REFUTATION_OF_MORE_CALLS)
 
 
 def _extra_ms(case: Case, batch: int, name: str) -> float:
     """Time of a kernel's calls at a batch size beyond the fewest at any."""
-    calls = {batch: _calls_of_kernel(case, batch, name) for batch in case.functional.conditions}
-    fewest = min((number for number in calls.values() if number), default=0.0)
-    return case.time_ms(batch, name) * (1 - fewest / calls[batch]) if calls[batch] else 0.0
+    calls = {size: _calls_of_kernel(case, size, name) for size in case.functional.conditions}
+    if not calls[batch]:
+        return 0.0
+    fewest = min(number for number in calls.values() if number)
+    return case.time_ms(batch, name) * (1 - fewest / calls[batch])
 
 
 def _calls_of_kernel(case: Case, batch: int, name: str) -> float:
@@ -292,26 +278,20 @@ def weigh_copies(case: Case) -> Claim | None:
     # A layer whose work is to copy has no operand that it copies before it.
     if all(_copies(use.op or "") for use in case.uses):
         return None
-    sides = [_ms(copying, batch) for batch in case.sides]
-    shares = [
-        time_ms / case.time_ms(b) for b, time_ms in zip(case.sides, sides, strict=True) if time_ms
-    ]
-    if max(shares, default=0.0) < _LEAST_SHARE_OF_COPIES:
+    sides = [sum_ms(copying, batch) for batch in case.sides]
+    largest = 0.0
+    for batch, time_ms in zip(case.sides, sides, strict=True):
+        if time_ms:
+            largest = max(largest, time_ms / case.time_ms(batch))
+    if largest < _LEAST_SHARE_OF_COPIES:
         return None
     most = max(copying, key=lambda use: (use.batch == case.after, use.time_ms))
     inside = f" in {most.op}" if most.op != most.name else ""
-    evidence = (
-        cite(
-            f"time of {most.name}{inside} and other copies per step",
-            sides,
-            "ms",
-            "kernels.duration_ns",
-        ),
-    )
+    what = f"time of {most.name}{inside} and other copies per step"
+    evidence = (cite(what, sides, "ms", "kernels.duration_ns"),)
     amount = math.fsum(use.share for use in copying)
-    return Claim(
-        COPIES, amount, Strength.SIGN, evidence, "Without the copies the term keeps its value."
-    )
+    refutation = "Without the copies the term keeps its value."
+    return Claim(COPIES, amount, Strength.SIGN, evidence, refutation)
 
 
 def _copies(name: str) -> bool:
@@ -319,10 +299,6 @@ def _copies(name: str) -> bool:
     `nchw`.
     """
     return _COPY.match(name) is not None and read_name(name).family == LAYOUT
-
-
-def _ms(uses: list[Use], batch: int) -> float:
-    return math.fsum(use.time_ms for use in uses if use.batch == batch)
 
 
 _LAYOUT = re.compile(
@@ -341,9 +317,10 @@ def suggest_copies(step: ProfiledStep) -> Suggestion | None:
     spent_ms = float(converting["ms"].sum())
     if not step.enough(spent_ms):
         return None
+    calls = float(converting["calls"].sum())
     evidence = (
         fact("kernels that convert the layout, per step", spent_ms, "ms", "kernels.name"),
-        fact("their calls per step", float(converting["calls"].sum()), "", "kernels"),
+        fact("their calls per step", calls, "", "kernels"),
     )
     return Suggestion(
         cause=COPIES,
@@ -363,14 +340,16 @@ def _suggest_fewer_copies(step: ProfiledStep) -> Suggestion | None:
     spent_ms = float(copying["ms"].sum())
     if not step.enough(spent_ms):
         return None
+    calls = float(copying["calls"].sum())
+    evidence = (
+        fact("operators that copy, per step", spent_ms, "ms", "kernels.op"),
+        fact("their calls per step", calls, "", "kernels"),
+    )
     return Suggestion(
         cause=COPIES,
         what="copies tensors to another layout, type or place",
         at_most_ms=spent_ms,
-        evidence=(
-            fact("operators that copy, per step", spent_ms, "ms", "kernels.op"),
-            fact("their calls per step", float(copying["calls"].sum()), "", "kernels"),
-        ),
+        evidence=evidence,
         where=step.place_of(copying),
         remedy="keep tensors as the operators read them",
         how="convert once, before the loop, what .to(), .float(), .contiguous() and .clone() "
@@ -405,7 +384,7 @@ _FALLEN = 0.9
 
 def weigh_slow_call(case: Case) -> Claim | None:
     """Claim the time lost to lower rates, for kernels that run at both sizes."""
-    if case.share.key.kind != "kernels" or case.switched:
+    if case.share.key.kind != "kernels" or case.is_switched:
         return None
     rates = _rates(case)
     if not rates or min(rates.values()) > _FALLEN:
@@ -413,17 +392,13 @@ def weigh_slow_call(case: Case) -> Claim | None:
     amount = sum(
         case.coefficient(batch) * case.time_ms(batch) * (1 - rate) for batch, rate in rates.items()
     )
+    shares, times = map(rates.__getitem__, case.sides), map(case.time_ms, case.sides)
     evidence = (
-        cite("rate, as a share of the best", (rates[b] for b in case.sides), "1", "kernels.flops"),
-        cite("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
+        cite("rate, as a share of the best", shares, "1", "kernels.flops"),
+        cite("time per step", times, "ms", "kernels.duration_ns"),
     )
-    return Claim(
-        SLOW_CALL,
-        amount,
-        Strength.HINT,
-        evidence,
-        "Through another library the term keeps its value.",
-    )
+    refutation = "Through another library the term keeps its value."
+    return Claim(SLOW_CALL, amount, Strength.HINT, evidence, refutation)
 
 
 def _rates(case: Case) -> dict[int, float]:
@@ -431,30 +406,25 @@ def _rates(case: Case) -> dict[int, float]:
     if unknown.
     """
     batches = case.functional.conditions
-    compute, dram = case.hardware.roof("compute"), case.hardware.roof("DRAM")
-    work = {
-        batch: (
-            total(case.at(batch), "flops") or 0.0,
-            total(case.at(batch), "bytes_compulsory") or 0.0,
-        )
-        for batch in batches
-    }
     if any(case.time_ms(batch) <= 0 for batch in batches):
         return {}
-    limits: list[dict[int, float]] = []
-    if compute is not None and dram is not None and all(size for _, size in work.values()):
-        limits.append(
-            {b: max(flops / compute.per_s, size / dram.per_s) for b, (flops, size) in work.items()}
-        )
-    else:
-        limits += [{b: amounts[index] for b, amounts in work.items()} for index in (0, 1)]
-    shares = []
+    compute, dram = case.hardware.roof("compute"), case.hardware.roof("DRAM")
+    flops = {batch: total(case.at(batch), "flops") or 0.0 for batch in batches}
+    moved = {batch: total(case.at(batch), "bytes_compulsory") or 0.0 for batch in batches}
+    limits = [flops, moved]
+    if compute is not None and dram is not None and all(moved.values()):
+        roof_s = {}
+        for batch in batches:
+            roof_s[batch] = max(flops[batch] / compute.per_s, moved[batch] / dram.per_s)
+        limits = [roof_s]
+    shares: dict[int, float] = {}
     for ideal in limits:
         rates = {batch: size / case.time_ms(batch) for batch, size in ideal.items()}
         best = max(rates.values())
         if min(rates.values()) > 0:
-            shares.append({batch: rate / best for batch, rate in rates.items()})
-    return {batch: max(share[batch] for share in shares) for batch in batches} if shares else {}
+            for batch, rate in rates.items():
+                shares[batch] = max(shares.get(batch, 0.0), rate / best)
+    return shares
 
 
 slow_call = Cause(

@@ -48,60 +48,57 @@ _LEGACY = "cuDNN 7.5 and 7.6 asked by cudnnGetConvolutionForwardAlgorithm"
 # non-fused Winograd).
 _LACKS = frozenset({("backward_weights", "FFT_TILING")})
 _CUDNN5 = Library(
-    "cudnn5",
-    "cuDNN 5.0 with cuBLAS 7.5",
-    64,
-    (3,),
-    16,
-    29,
-    0,
-    False,
-    8192,
-    TILES[:3],
-    True,
+    name="cudnn5",
+    versions="cuDNN 5.0 with cuBLAS 7.5",
+    fused_channels=64,
+    nonfused_kernels=(3,),
+    nonfused_batch=16,
+    nonfused_width=29,
+    nonfused_weight_channels=0,
+    fft_tiling=False,
+    split_depth=8192,
+    product_tiles=TILES[:3],
+    slow_transposed=True,
     lacks=_LACKS,
 )
+_CUDNN51 = replace(
+    _CUDNN5,
+    name="cudnn5.1",
+    versions="cuDNN 5.1 with cuBLAS 8.0",
+    nonfused_weight_channels=256,
+)
+_CUDNN6 = Library(
+    name="cudnn6",
+    versions="cuDNN 6 with cuBLAS 8.0",
+    fused_channels=64,
+    nonfused_kernels=(3,),
+    nonfused_batch=16,
+    nonfused_width=0,
+    nonfused_weight_channels=np.inf,
+    fft_tiling=False,
+    split_depth=0,
+    product_tiles=TILES,
+    slow_transposed=False,
+)
+_CUDNN7 = replace(
+    _CUDNN6,
+    name="cudnn7",
+    versions="cuDNN 7 with cuBLAS 9 or 10",
+    fused_channels=32,
+    nonfused_kernels=(3, 5),
+    fft_tiling=True,
+)
+_CUDNN76 = replace(
+    _CUDNN7,
+    name="cudnn7.6",
+    versions=_LEGACY,
+    nonfused_kernels=(),
+    nonfused_batch=0,
+    offers_fft=True,
+)
+_CUDNN8 = replace(_CUDNN7, name="cudnn8", versions="cuDNN 8 with cuBLAS 11 or 12", nonfused_batch=0)
 LIBRARIES = {
-    library.name: library
-    for library in (
-        _CUDNN5,
-        replace(
-            _CUDNN5,
-            name="cudnn5.1",
-            versions="cuDNN 5.1 with cuBLAS 8.0",
-            nonfused_weight_channels=256,
-        ),
-        Library(
-            "cudnn6", "cuDNN 6 with cuBLAS 8.0", 64, (3,), 16, 0, np.inf, False, 0, TILES, False
-        ),
-        Library(
-            "cudnn7",
-            "cuDNN 7 with cuBLAS 9 or 10",
-            32,
-            (3, 5),
-            16,
-            0,
-            np.inf,
-            True,
-            0,
-            TILES,
-            False,
-        ),
-        Library("cudnn7.6", _LEGACY, 32, (), 0, 0, np.inf, True, 0, TILES, False, offers_fft=True),
-        Library(
-            "cudnn8",
-            "cuDNN 8 with cuBLAS 11 or 12",
-            32,
-            (3, 5),
-            0,
-            0,
-            np.inf,
-            True,
-            0,
-            TILES,
-            False,
-        ),
-    )
+    library.name: library for library in (_CUDNN5, _CUDNN51, _CUDNN6, _CUDNN7, _CUDNN76, _CUDNN8)
 }
 # Architectures with published choices: a library's omissions there do not apply to other
 # architectures, which have other kernels; for those the fastest algorithm is assumed.
@@ -125,34 +122,13 @@ class Quirk:
 # VGG's conv3_1 with cuDNN 5: FFT, whose transformed filters (64·33 frequencies × 128 × 256 complex)
 # alone are 0.55 GB. The forward rows name FFT; the backward rows name no algorithm, but their times
 # match FFT. Observed at 8 and 16.
+_CONV3_1 = (128, 56, 56, 256, 3, 3)
+_TIMES_ONLY = "DeepBench da81ba7: times only"
 QUIRKS = (
-    Quirk(
-        "cudnn5", "forward", (128, 56, 56, 256, 3, 3), 8, "FFT", "DeepBench da81ba7: M40, Titan X"
-    ),
-    Quirk(
-        "cudnn5",
-        "backward_data",
-        (128, 56, 56, 256, 3, 3),
-        16,
-        "FFT",
-        "DeepBench da81ba7: times only",
-    ),
-    Quirk(
-        "cudnn5.1",
-        "forward",
-        (128, 56, 56, 256, 3, 3),
-        8,
-        "FFT",
-        "DeepBench da81ba7: Titan X (Pascal)",
-    ),
-    Quirk(
-        "cudnn5.1",
-        "backward_data",
-        (128, 56, 56, 256, 3, 3),
-        16,
-        "FFT",
-        "DeepBench da81ba7: times only",
-    ),
+    Quirk("cudnn5", "forward", _CONV3_1, 8, "FFT", "DeepBench da81ba7: M40, Titan X"),
+    Quirk("cudnn5", "backward_data", _CONV3_1, 16, "FFT", _TIMES_ONLY),
+    Quirk("cudnn5.1", "forward", _CONV3_1, 8, "FFT", "DeepBench da81ba7: Titan X (Pascal)"),
+    Quirk("cudnn5.1", "backward_data", _CONV3_1, 16, "FFT", _TIMES_ONLY),
 )
 
 
@@ -175,24 +151,12 @@ def lacks_transposed(device: Device, library: Library) -> bool:
 
 def is_offered(library: Library, phase: str, problems: Convolutions, algorithm: str) -> Flags:
     """Whether the library's heuristic considers an algorithm, for each problem."""
-    summed = problems.k if phase == "backward_data" else problems.c
     everywhere = np.ones(problems.n.shape, bool)
     if algorithm == "WINOGRAD":
+        summed = problems.k if phase == "backward_data" else problems.c
         return np.asarray(summed >= library.fused_channels)
     if algorithm == "WINOGRAD_NONFUSED":
-        least, most = np.minimum(problems.c, problems.k), np.maximum(problems.c, problems.k)
-        if phase == "backward_weights":
-            # cuDNN 5 uses it only for equal numbers of channels, or for 512 on wide images.
-            is_observed = (most <= library.nonfused_weight_channels) & (
-                (least == most) | (library.nonfused_width == 0)
-            )
-            wide = (least >= 512) & (problems.w >= library.nonfused_width)
-            return np.asarray(
-                (problems.r == 3) & (least >= _NONFUSED_CHANNELS) & (is_observed | wide)
-            )
-        large = (problems.n >= library.nonfused_batch) & (problems.w >= library.nonfused_width)
-        sized = ((problems.r == 3) & (least >= _NONFUSED_CHANNELS)) | (problems.r == 5)
-        return np.asarray(large & sized & np.isin(problems.r, library.nonfused_kernels))
+        return _offers_nonfused(library, phase, problems)
     if algorithm == "FFT_TILING":
         return everywhere & library.fft_tiling
     if algorithm == "FFT":
@@ -200,6 +164,21 @@ def is_offered(library: Library, phase: str, problems: Convolutions, algorithm: 
     if algorithm == "GEMM":
         return ~everywhere
     return everywhere
+
+
+def _offers_nonfused(library: Library, phase: str, problems: Convolutions) -> Flags:
+    least, most = np.minimum(problems.c, problems.k), np.maximum(problems.c, problems.k)
+    of_three = (problems.r == 3) & (least >= _NONFUSED_CHANNELS)
+    is_wide = problems.w >= library.nonfused_width
+    if phase == "backward_weights":
+        # cuDNN 5 uses it only for equal numbers of channels, or for 512 on wide images.
+        takes_shape = (least == most) | (library.nonfused_width == 0)
+        is_observed = (most <= library.nonfused_weight_channels) & takes_shape
+        is_large = (least >= 512) & is_wide
+        return np.asarray(of_three & (is_observed | is_large))
+    offered = (problems.n >= library.nonfused_batch) & is_wide
+    offered &= of_three | (problems.r == 5)
+    return np.asarray(offered & np.isin(problems.r, library.nonfused_kernels))
 
 
 @dataclass(frozen=True)
@@ -230,15 +209,14 @@ def choose_algorithm(
     (problems,) and is empty where nothing is known.
     """
     names = tuple(estimates)
-    times = np.stack([estimates[name].time_s for name in names])
-    workspaces = np.stack([estimates[name].workspace_bytes for name in names])
+    times = np.stack([estimate.time_s for estimate in estimates.values()])
+    workspaces = np.stack([estimate.workspace_bytes for estimate in estimates.values()])
     fits = workspaces <= workspace_limit_bytes
-    usable = fits & np.stack(
-        [estimates[name].possible & ((phase, name) not in library.lacks) for name in names]
-    )
-    allowed = usable & np.stack(
-        [autotuned | is_offered(library, phase, problems, name) for name in names]
-    )
+    usable, allowed = np.zeros_like(fits), np.zeros_like(fits)
+    for row, (name, estimate) in enumerate(estimates.items()):
+        if (phase, name) not in library.lacks:
+            usable[row] = fits[row] & estimate.possible
+        allowed[row] = usable[row] & (autotuned | is_offered(library, phase, problems, name))
     index = np.argmin(np.where(allowed, times, np.inf), axis=0)
     if taken is not None:
         is_taken = usable & (np.array(names)[:, None] == taken)
@@ -263,17 +241,15 @@ def look_up_choice(
     """The algorithms that a library is known to take; None if nothing is known, as of all phases
     but forward.
     """
-    choice = (
-        learned.get(f"{library.name} {TIMED if timed else ASKED}") if phase == PHASES[0] else None
-    )
+    if phase != PHASES[0]:
+        return None
+    choice = learned.get(f"{library.name} {TIMED if timed else ASKED}")
     return None if choice is None else choice.take(problems, device)
 
 
 def _is(problems: Convolutions, quirk: Quirk) -> Flags:
-    extents = np.stack(
-        (problems.c, problems.h, problems.w, problems.k, problems.r, problems.s), axis=1
-    )
-    same = (extents == quirk.shape).all(axis=1)
+    extents = problems.c, problems.h, problems.w, problems.k, problems.r, problems.s
+    same = (np.stack(extents, axis=1) == quirk.shape).all(axis=1)
     return np.asarray(same & (problems.n >= quirk.from_batch) & (problems.stride_h == 1))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -131,7 +131,7 @@ class Fitted:
         """The variation by kind; wider between GPUs if the kind was not measured there, or not with
         that library.
 
-        Times in fp16 and bf16 come from one card, so they vary like those of an architecture that
+        Times in fp16 and bf16 come from one card, so they vary like times of an architecture that
         was left out.
         """
         return {kind: self._spread(kind, architecture, library, precision) for kind in self.spreads}
@@ -141,14 +141,16 @@ class Fitted:
         if kind == "streaming":  # no library is involved
             return spread
         of_kind = "product" if kind == NARROW else kind
-        libraries = (
-            self.measured.get(architecture, {}).get(of_kind) if precision == "fp32" else None
-        )
-        offsets = [] if libraries else [self.unseen[kind]]
-        if library not in (
-            libraries
-            or {name for kinds in self.measured.values() for name in kinds.get(of_kind, ())}
-        ):
+        libraries: Collection[str] = ()
+        if precision == "fp32":
+            libraries = self.measured.get(architecture, {}).get(of_kind, ())
+        offsets = []
+        if not libraries:
+            offsets.append(self.unseen[kind])
+            libraries = {
+                name for kinds in self.measured.values() for name in kinds.get(of_kind, ())
+            }
+        if library not in libraries:
             offsets.append(self.other_library)
         size = math.hypot(*(offset.size for offset in offsets))
         if size <= spread.gpu:
@@ -165,15 +167,16 @@ def starting_constants() -> Constants:
 def load_fitted() -> Fitted:
     """Load the stored fit."""
     loaded = json.loads(FITTED.read_text())
-    spreads = {
-        k: Spread(**{**spread, "rest": tuple(spread["rest"])})
-        for k, spread in loaded["spreads"].items()
-    }
-    unseen = {kind: Offset(**offset) for kind, offset in loaded["unseen"].items()}
-    constants = {name: Constants(values) for name, values in loaded["values"].items()}
-    other = Offset(**loaded["other_library"])
+    spreads = {}
+    for kind, spread in loaded["spreads"].items():
+        spreads[kind] = Spread(**spread | {"rest": tuple(spread["rest"])})
     return Fitted(
-        constants, spreads, unseen, loaded["measured"], other, Constants(loaded["tensor"])
+        constants={name: Constants(values) for name, values in loaded["values"].items()},
+        spreads=spreads,
+        unseen={kind: Offset(**offset) for kind, offset in loaded["unseen"].items()},
+        measured=loaded["measured"],
+        other_library=Offset(**loaded["other_library"]),
+        tensor=Constants(loaded["tensor"]),
     )
 
 
@@ -198,8 +201,10 @@ def constants_for(architecture: str, fitted: Mapping[str, Constants]) -> Constan
 
 def _carry_on(older: Sequence[Constants]) -> Constants:
     values = dict(older[-1].values)
-    for name in PEAK_SHARES if len(older) > 1 else ():
+    steps = len(older) - 1
+    for name in PEAK_SHARES if steps else ():
         first, last = 1 - older[0][name], 1 - older[-1][name]
         if first > last > 0:
-            values[name] = 1 - last * (last / first) ** (1 / (len(older) - 1))
+            factor = (last / first) ** (1 / steps)
+            values[name] = 1 - last * factor
     return Constants(values)

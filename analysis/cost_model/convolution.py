@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +21,13 @@ from .product import CostEstimate, split_depth
 _FUSED_DOWN, _FUSED_ACROSS = 2 * 4, 2 * 8  # outputs of a block
 _FUSED_CHANNELS = 32
 # Threads from NeuSight's launches.
-_CONVOLUTION_TILES = tuple(
-    Tile(*tile, "prologue_cycles") for tile in ((128, 128, 256), (128, 64, 128), (128, 32, 64))
+_EDGE = "prologue_cycles"
+_CONVOLUTION_TILES = (
+    Tile(128, 128, 256, _EDGE),
+    Tile(128, 64, 128, _EDGE),
+    Tile(128, 32, 64, _EDGE),
 )
-_FFT_TILES = (Tile(64, 64, 256, "prologue_cycles"), Tile(32, 32, 64, "prologue_cycles"))
+_FFT_TILES = (Tile(64, 64, 256, _EDGE), Tile(32, 32, 64, _EDGE))
 _FROM_VOLTA_ON = ARCHITECTURES[ARCHITECTURES.index("volta") :]
 # Architectures on which cuDNN is known to take the tile that fills the SMs.
 _FILLED_ON = _FROM_VOLTA_ON
@@ -68,13 +70,11 @@ def estimate_algorithms(
     algorithms = dict(_PHASE_ALGORITHMS[phase](problems, machine))
     if problems.depthwise.any():
         algorithms[DEPTHWISE] = lambda: _depthwise(problems, machine)
-    taken = {
-        name: estimate() for name, estimate in algorithms.items() if only is None or name in only
-    }
-    return {
-        name: replace(cost, possible=cost.possible & _computes(name, problems))
-        for name, cost in taken.items()
-    }
+    estimates = {}
+    for name, estimate in algorithms.items():
+        if only is None or name in only:
+            estimates[name] = estimate().where(_computes(name, problems))
+    return estimates
 
 
 def _computes(name: str, problems: Convolutions) -> Flags:
@@ -91,41 +91,37 @@ def _depthwise(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
     and of cuDNN, where IMPLICIT_GEMM is the fastest of its algorithms in all of cudnn_scope's 311
     depthwise cases.
     """
-    moved = machine.streaming(
-        "depthwise", problems.touched_bytes + problems.weight_bytes + problems.output_bytes
-    )
-    return CostEstimate.of(replace(moved, time_s=moved.time_s * DEPTHWISE_SLOWDOWN))
+    moved = problems.touched_bytes + problems.weight_bytes + problems.output_bytes
+    launch = machine.streaming("depthwise", moved)
+    return CostEstimate.of(launch.slow_by(DEPTHWISE_SLOWDOWN))
 
 
 def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
-    constants = machine.constants
+    constants, device = machine.constants, machine.device
     pixels = problems.n * problems.p * problems.q
     depth = problems.group_c * problems.r * problems.s
+    grid = pixels, problems.group_k, problems.groups
     operands = problems.touched_bytes + problems.weight_bytes + problems.output_bytes
 
     def implicit(
         slowdown: Floats | float, step: str, taken: npt.NDArray[np.int64] | None = None
     ) -> ModelledLaunch:
         return machine.run_tiles(
-            "implicit_gemm", constants["implicit"], (pixels, problems.group_k, problems.groups), depth, operands,
+            "implicit_gemm", constants["implicit"], grid, depth, operands,
             tiles=_CONVOLUTION_TILES, slowdown=slowdown, step=step, taken=taken,
         )  # fmt: skip
 
     def run_precomputed() -> CostEstimate:
-        indices = machine.take_fixed_time(
-            "compute_indices", constants["indices_us"], ITEM_BYTES * depth
-        )
-        new = machine.device.architecture in _FILLED_ON
-        main = implicit(
-            1.0, "precomputed_cycles", _filling_tile(pixels, problems, machine) if new else None
-        )
-        slow = (
-            (machine.device.architecture == "volta")
-            & _is_strided_pointwise(problems)
-            & (problems.n >= _MANY_IMAGES)
-        )
-        main = replace(main, time_s=main.time_s * np.where(slow, _MANY_IMAGES_SLOWDOWN, 1.0))
-        return CostEstimate.of(indices, main, workspace_bytes=ITEM_BYTES * depth)
+        table_bytes = ITEM_BYTES * depth
+        indices = machine.take_fixed_time("compute_indices", constants["indices_us"], table_bytes)
+        tile = None
+        if device.architecture in _FILLED_ON:
+            tile = _filling_tile(pixels, problems, machine)
+        main = implicit(1.0, "precomputed_cycles", tile)
+        if device.architecture == "volta":
+            slow = _is_strided_pointwise(problems) & (problems.n >= _MANY_IMAGES)
+            main = main.slow_by(np.where(slow, _MANY_IMAGES_SLOWDOWN, 1.0))
+        return CostEstimate.of(indices, main, workspace_bytes=table_bytes)
 
     return {
         "IMPLICIT_GEMM": lambda: CostEstimate.of(implicit(constants["index"], "plain_cycles")),
@@ -146,11 +142,10 @@ def _filling_tile(
     which is three of 128x128; five of 128x64 would take 0.55 ms.
     """
     columns = problems.group_k
-    wide = (
-        np.ceil(pixels / 128) * np.ceil(columns / 128) * problems.groups
-        >= _BLOCKS_PER_SM * machine.device.sm_count
-    )
-    return np.where(columns <= 32, 2, np.where((columns <= 64) | ~wide, 1, 0))
+    blocks = np.ceil(pixels / 128) * np.ceil(columns / 128) * problems.groups
+    fills = blocks >= _BLOCKS_PER_SM * machine.device.sm_count
+    wide_tile = np.where((columns <= 64) | ~fills, 1, 0)
+    return np.where(columns <= 32, 2, wide_tile)
 
 
 def _is_strided_pointwise(problems: Convolutions) -> Flags:
@@ -161,16 +156,16 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     constants = machine.constants
     doublings = np.log2(problems.stride_h) + np.log2(problems.stride_w)
     operands = problems.input_bytes + problems.weight_bytes + problems.output_bytes
-    # Gather: each input pixel sums its contributions, 1/stride² of the kernel on average.
-    taps = problems.group_k * problems.r * problems.s
-    depth = taps * problems.p * problems.q / (problems.h * problems.w)
 
     def gather() -> CostEstimate:
+        # Each input pixel sums its contributions, 1/stride² of the kernel on average.
+        taps = problems.group_k * problems.r * problems.s
+        depth = taps * problems.p * problems.q / (problems.h * problems.w)
+        wasted = np.minimum(depth * constants["stride_waste"] ** doublings, taps)
+        grid = problems.n * problems.h * problems.w, problems.group_c, problems.groups
         main = machine.run_tiles(
-            "dgrad_gather", constants["data"],
-            (problems.n * problems.h * problems.w, problems.group_c, problems.groups),
-            np.ceil(np.minimum(depth * constants["stride_waste"] ** doublings, taps)),
-            operands, tiles=_CONVOLUTION_TILES,
+            "dgrad_gather", constants["data"], grid, np.ceil(wasted), operands,
+            tiles=_CONVOLUTION_TILES,
         )  # fmt: skip
         return CostEstimate.of(main)
 
@@ -181,8 +176,9 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
         taps, pixels = problems.c * problems.r * problems.s, problems.n * problems.p * problems.q
         added = ITEM_BYTES * taps * pixels * constants["scatter"]
         zero = machine.transforming("set_zero", problems.input_bytes)
+        grid = taps, pixels, np.ones_like(taps)
         main = machine.run_tiles(
-            "dgrad_scatter", constants["data"], (taps, pixels, np.ones_like(taps)), problems.k, operands + added,
+            "dgrad_scatter", constants["data"], grid, problems.k, operands + added,
             tiles=_CONVOLUTION_TILES, slowdown=constants["scatter_loop"],
         )  # fmt: skip
         return CostEstimate.of(zero, main)
@@ -198,16 +194,17 @@ def _backward_weights(problems: Convolutions, machine: ModelledGpu) -> Algorithm
     """Every algorithm of the weight gradient; its sum runs over the batch and all pixels, so it is
     split.
     """
-    constants = machine.constants
-    taps = problems.group_c * problems.r * problems.s
-    # Each image's pixels are summed in steps that do not extend into the next image.
-    pixels = problems.n * np.ceil(problems.p * problems.q / _PIXELS_PER_STEP) * _PIXELS_PER_STEP
-    operands = problems.touched_bytes + problems.weight_bytes + problems.output_bytes
 
     # Split sums are added by atomics, which need no scratch memory.
     def split() -> CostEstimate:
+        taps = problems.group_c * problems.r * problems.s
+        # Each image's pixels are summed in steps that do not extend into the next image.
+        steps = np.ceil(problems.p * problems.q / _PIXELS_PER_STEP)
+        pixels = problems.n * steps * _PIXELS_PER_STEP
+        operands = problems.touched_bytes + problems.weight_bytes + problems.output_bytes
+        grid = taps, problems.group_k, problems.groups
         main, added, _ = split_depth(
-            machine, "wgrad", constants["weights"], (taps, problems.group_k, problems.groups), pixels, operands,
+            machine, "wgrad", machine.constants["weights"], grid, pixels, operands,
             tiles=_CONVOLUTION_TILES,
         )  # fmt: skip
         return CostEstimate.of(main, added)
@@ -237,17 +234,11 @@ def _list_transforms(
     """Winograd and FFT, which need stride 1; for a data gradient `problems` is mirrored, `unit` is
     not.
     """
-
-    def where_unit(cost: CostEstimate) -> CostEstimate:
-        return replace(cost, possible=cost.possible & unit)
-
     return {
-        "WINOGRAD": lambda: where_unit(
-            _estimate_fused(problems, machine, machine.constants["winograd"])
-        ),
-        "WINOGRAD_NONFUSED": lambda: where_unit(_estimate_nonfused(problems, machine)),
-        "FFT": lambda: where_unit(_fft(problems, machine, tiled=False)),
-        "FFT_TILING": lambda: where_unit(_fft(problems, machine, tiled=True)),
+        "WINOGRAD": lambda: _estimate_fused(problems, machine).where(unit),
+        "WINOGRAD_NONFUSED": lambda: _estimate_nonfused(problems, machine).where(unit),
+        "FFT": lambda: _fft(problems, machine, tiled=False).where(unit),
+        "FFT_TILING": lambda: _fft(problems, machine, tiled=True).where(unit),
     }
 
 
@@ -257,42 +248,36 @@ def _explicit(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
     depth = problems.c * problems.r * problems.s
     columns_bytes = ITEM_BYTES * pixels * depth
     unfold = machine.transforming("im2col", problems.input_bytes + columns_bytes)
-    main = machine.run_tiles(
-        "sgemm", machine.constants["product"], (pixels, problems.k, np.ones_like(pixels)), depth,
-        columns_bytes + problems.weight_bytes + problems.output_bytes,
-    )  # fmt: skip
+    grid = pixels, problems.k, np.ones_like(pixels)
+    moved = columns_bytes + problems.weight_bytes + problems.output_bytes
+    main = machine.run_tiles("sgemm", machine.constants["product"], grid, depth, moved)
     return CostEstimate.of(unfold, main, workspace_bytes=columns_bytes)
 
 
-def _estimate_fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEstimate:
+def _estimate_fused(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
     groups = problems.n * np.ceil(problems.p / _FUSED_DOWN) * np.ceil(problems.q / _FUSED_ACROSS)
     blocks = groups * np.ceil(problems.k / _FUSED_CHANNELS)
-    compute_s = machine.blocks_s(
-        share, _CONVOLUTION_TILES[0], blocks, problems.c, "winograd_cycles"
-    )
+    share, tile = machine.constants["winograd"], _CONVOLUTION_TILES[0]
+    compute_s = machine.blocks_s(share, tile, blocks, problems.c, "winograd_cycles")
     operands = problems.input_bytes + 16 / 9 * problems.weight_bytes + problems.output_bytes
     # A block reads its 4×4 input tiles (at stride 2, so 4 values each are new) and transformed
     # weights per channel.
-    l2_bytes = (
-        ITEM_BYTES * blocks * problems.c * (32 * 16 / 2 + 16 * _FUSED_CHANNELS)
-        + problems.output_bytes
-    )
-    zeros = np.zeros_like(blocks)
+    read_per_channel = 32 * 16 / 2 + 16 * _FUSED_CHANNELS
+    l2_bytes = ITEM_BYTES * blocks * problems.c * read_per_channel + problems.output_bytes
     main = ModelledLaunch(
         name="winograd_3x3",
         time_s=machine.combine(compute_s, l2_bytes, operands),
         blocks=blocks,
-        threads=zeros + 256,
+        threads=np.full_like(blocks, 256),
         tile=np.broadcast_to([128.0, 128.0], (*blocks.shape, 2)),
         flops_executed=2 * 128 * 128 * blocks * problems.c,
         l2_bytes=l2_bytes,
         dram_bytes=operands,
     )
-    weights = machine.transforming("transform_weights", 25 / 9 * problems.weight_bytes)
+    transformed = 25 / 9 * problems.weight_bytes
+    weights = machine.transforming("transform_weights", transformed)
     possible = (problems.r == 3) & (problems.s == 3) & _unit(problems)
-    return CostEstimate.of(
-        weights, main, workspace_bytes=25 / 9 * problems.weight_bytes, possible=possible
-    )
+    return CostEstimate.of(weights, main, workspace_bytes=transformed, possible=possible)
 
 
 def _estimate_nonfused(
@@ -309,30 +294,29 @@ def _estimate_nonfused(
     # at 8 (P100, V100).
     images = problems.n if weights else np.ceil(problems.n / _NONFUSED_IMAGES) * _NONFUSED_IMAGES
     tiles = images * np.ceil(problems.p / 4) * np.ceil(problems.q / 4)
-    factor = machine.constants["transform"]
-    data_bytes = ITEM_BYTES * points * tiles * problems.c
-    result_bytes = ITEM_BYTES * points * tiles * problems.k
-    filter_bytes = ITEM_BYTES * points * problems.c * problems.k
-    inputs = machine.transforming("winograd_input", factor * (problems.input_bytes + data_bytes))
-    outputs = machine.transforming(
-        "winograd_output", factor * (problems.output_bytes + result_bytes)
-    )
-    filters = machine.transforming(
-        "winograd_filter", factor * (problems.weight_bytes + filter_bytes)
-    )
-    everything = data_bytes + result_bytes + filter_bytes
-    share = machine.constants["nonfused"]
+    item_bytes = ITEM_BYTES * points
+    data_bytes = item_bytes * tiles * problems.c
+    result_bytes = item_bytes * tiles * problems.k
+    filter_bytes = item_bytes * problems.c * problems.k
+
+    def transform(name: str, tensor_bytes: Floats, points_bytes: Floats) -> ModelledLaunch:
+        moved = machine.constants["transform"] * (tensor_bytes + points_bytes)
+        return machine.transforming(name, moved)
+
+    inputs = transform("winograd_input", problems.input_bytes, data_bytes)
+    outputs = transform("winograd_output", problems.output_bytes, result_bytes)
+    filters = transform("winograd_filter", problems.weight_bytes, filter_bytes)
+    workspace = data_bytes + result_bytes + filter_bytes
+    name, share = "winograd_sgemm", machine.constants["nonfused"]
     launches: tuple[ModelledLaunch, ...]
     if weights:
-        main, added, sums = split_depth(
-            machine, "winograd_sgemm", share, (problems.k, problems.c, points), tiles, everything
-        )
-        launches, workspace = (inputs, outputs, main, added, filters), everything + sums
+        grid = problems.k, problems.c, points
+        main, added, sums = split_depth(machine, name, share, grid, tiles, workspace)
+        launches, workspace = (inputs, outputs, main, added, filters), workspace + sums
     else:
-        main = machine.run_tiles(
-            "winograd_sgemm", share, (tiles, problems.k, points), problems.c, everything
-        )
-        launches, workspace = (inputs, filters, main, outputs), everything
+        grid = tiles, problems.k, points
+        main = machine.run_tiles(name, share, grid, problems.c, workspace)
+        launches = inputs, filters, main, outputs
     square = (problems.r == problems.s) & ((problems.r == 3) | (problems.r == 5))
     return CostEstimate.of(*launches, workspace_bytes=workspace, possible=square & _unit(problems))
 
@@ -344,54 +328,50 @@ def _fft(
     transform back.
     """
     height, width = problems.h + 2 * problems.pad_h, problems.w + 2 * problems.pad_w
+    possible = _unit(problems) & (problems.r > 1) & (problems.r <= _FFT_TILE)
+    possible &= problems.s <= _FFT_TILE
     if tiled:
         size_h = size_w = np.full_like(problems.n, _FFT_TILE)
-        tiles = np.ceil(problems.p / (_FFT_TILE + 1 - problems.r)) * np.ceil(
-            problems.q / (_FFT_TILE + 1 - problems.s)
-        )
+        down = np.ceil(problems.p / (_FFT_TILE + 1 - problems.r))
+        tiles = down * np.ceil(problems.q / (_FFT_TILE + 1 - problems.s))
     else:
-        size_h, size_w = (
-            np.maximum(2 ** np.ceil(np.log2(extent)), _LEAST_FFT) for extent in (height, width)
-        )
+        size_h, size_w = _fft_size(height), _fft_size(width)
         tiles = np.ones_like(problems.n)
+        possible &= (height <= _LARGEST_FFT) & (width <= _LARGEST_FFT)
     frequencies = size_h * (size_w / 2 + 1)
     images = problems.n * tiles
-    factor = machine.constants["fft_transform"]
     spectrum = _COMPLEX_BYTES * frequencies
-    data, results, filters = (
-        spectrum * images * problems.c, spectrum * images * problems.k, spectrum * problems.c * problems.k,
-    )  # fmt: skip
-    rows, columns, depth = (
-        (problems.k, problems.c, images) if weights else (images, problems.k, problems.c)
-    )
+    data, results = spectrum * images * problems.c, spectrum * images * problems.k
+    filters = spectrum * problems.c * problems.k
     # Like that many real products in sequence: the depth is multiplied by their number.
+    grid, depth = (images, problems.k, frequencies), _REAL_PRODUCTS * problems.c
+    if weights:
+        grid, depth = (problems.k, problems.c, frequencies), _REAL_PRODUCTS * images
     main = machine.run_tiles(
-        "fft_cgemm", machine.constants["fft"], (rows, columns, frequencies), _REAL_PRODUCTS * depth,
-        data + results + filters, tiles=_FFT_TILES,
+        "fft_cgemm", machine.constants["fft"], grid, depth, data + results + filters,
+        tiles=_FFT_TILES,
     )  # fmt: skip
+
+    def transform(name: str, tensor_bytes: Floats, spectrum_bytes: Floats) -> ModelledLaunch:
+        moved = machine.constants["fft_transform"] * (tensor_bytes + spectrum_bytes)
+        return machine.transforming(name, moved)
+
     launches = (
-        machine.transforming("fft_input", factor * (problems.input_bytes + data)),
-        machine.transforming("fft_filter", factor * (problems.weight_bytes + filters)),
+        transform("fft_input", problems.input_bytes, data),
+        transform("fft_filter", problems.weight_bytes, filters),
         main,
-        machine.transforming("fft_output", factor * (problems.output_bytes + results)),
-    )
-    small = (
-        (height <= _LARGEST_FFT) & (width <= _LARGEST_FFT)
-        if not tiled
-        else np.ones(height.shape, bool)
-    )
-    possible = (
-        _unit(problems)
-        & small
-        & (problems.r > 1)
-        & (problems.r <= _FFT_TILE)
-        & (problems.s <= _FFT_TILE)
+        transform("fft_output", problems.output_bytes, results),
     )
     # cudnn_scope's 2,400 workspaces: the filters' spectrum twice or, in tiles, once, and not all
     # tiles at once.
+    workspace = data + results + 2 * filters + problems.weight_bytes
     if tiled:
         at_once = np.minimum(tiles, _FFT_TILES_AT_ONCE)
         workspace = (data + results) * at_once / tiles + filters + _FFT_TILE_BYTES * at_once
-    else:
-        workspace = data + results + 2 * filters + problems.weight_bytes
     return CostEstimate.of(*launches, workspace_bytes=workspace, possible=possible)
+
+
+def _fft_size(extent: Floats) -> Floats:
+    """The power of two that holds an image."""
+    size = 2 ** np.ceil(np.log2(extent))
+    return np.asarray(np.maximum(size, _LEAST_FFT))

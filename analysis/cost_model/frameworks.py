@@ -70,7 +70,7 @@ class Framework:
     excluded: tuple[str, ...] = ()  # algorithms that it never runs
 
     def usable_bytes(self, free_bytes: float) -> float:
-        """Memory that it uses of what is free after driver and libraries have started."""
+        """Memory that it uses of the rest after driver and libraries have started."""
         return free_bytes - max(self.spare_share * free_bytes, self.spare_bytes)
 
 

@@ -55,6 +55,10 @@ class ModelledLaunch:
     l2_bytes: Floats  # bytes read from and written to L2
     dram_bytes: Floats  # bytes read from and written to DRAM
 
+    def slow_by(self, factor: Floats | float) -> ModelledLaunch:
+        """The same kernel in that many times the time."""
+        return replace(self, time_s=self.time_s * factor)
+
 
 @dataclass(frozen=True)
 class ModelledGpu:
@@ -67,9 +71,8 @@ class ModelledGpu:
     @property
     def clock_hz(self) -> float:
         """Clock of long kernels, Hz."""
-        return self.device.sustained_clock_hz * (
-            self.constants["gpu_boost"] if self.device.board == "geforce" else 1.0
-        )
+        boost = self.constants["gpu_boost"] if self.device.board == "geforce" else 1.0
+        return self.device.sustained_clock_hz * boost
 
     @property
     def sm_flops_per_s(self) -> float:
@@ -128,35 +131,35 @@ class ModelledGpu:
         """A kernel of output tiles over a depth; each problem uses its fastest tile, or the one
         whose index is `taken`.
 
-        `share` is that of the peak in the main loop of a 128 × 128 tile; `grid` is (rows, columns,
-        number of such outputs); `dram` and `step` name the constants of the DRAM rate and of the
-        least clocks of a step of the depth.
+        `share` is the share of the peak that the main loop of a 128 × 128 tile reaches. `grid` is
+        (rows, columns, number of such outputs). `dram` and `step` name the constants of the DRAM
+        rate and of the least clocks of a step of the depth.
         """
         rows, columns, count = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in grid))
         best: ModelledLaunch | None = None
         for index, tile in enumerate(tiles):
             blocks = np.ceil(rows / tile.rows) * np.ceil(columns / tile.columns) * count
             compute_s = self.blocks_s(share, tile, blocks, depth, step) * slowdown
-            l2_bytes = self.item_bytes * (
-                blocks * (tile.rows + tile.columns) * depth + rows * columns * count
-            )
+            read = blocks * (tile.rows + tile.columns) * depth
+            l2_bytes = self.item_bytes * (read + rows * columns * count)
+            extents = np.array(tile[:2], np.float64)
             launch = ModelledLaunch(
                 name=name,
                 time_s=self.combine(compute_s, l2_bytes, dram_bytes, dram),
                 blocks=blocks,
                 threads=np.full_like(blocks, tile.threads),
-                tile=np.broadcast_to(np.array(tile[:2], np.float64), (*blocks.shape, 2)),
+                tile=np.broadcast_to(extents, (*blocks.shape, 2)),
                 flops_executed=2 * blocks * tile.rows * tile.columns * depth,
                 l2_bytes=l2_bytes,
                 dram_bytes=dram_bytes + np.zeros_like(blocks),
             )
             if best is None:
                 best = launch
-            else:
-                better = (
-                    launch.time_s < best.time_s if taken is None else np.asarray(taken == index)
-                )
-                best = choose(better, launch, best)
+                continue
+            better = launch.time_s < best.time_s
+            if taken is not None:
+                better = np.asarray(taken == index)
+            best = choose(better, launch, best)
         assert best is not None
         return best
 
@@ -183,16 +186,10 @@ class ModelledGpu:
         per_sm = np.ceil(blocks / device.sm_count)
         waves = np.floor(per_sm / resident)
         rest = per_sm - waves * resident
-        full_wave_s = (
-            _combine_limits(
-                resident * issue_s * np.minimum(full / occupancy(resident), 4.0), latency_s
-            )
-            + edge_s
-        )
-        rest_s = (
-            _combine_limits(rest * issue_s * full / occupancy(np.maximum(rest, 1)), latency_s)
-            + edge_s
-        )
+        slower = np.minimum(full / occupancy(resident), 4.0)
+        full_wave_s = _combine_limits(resident * issue_s * slower, latency_s) + edge_s
+        rest_issue_s = rest * issue_s * full / occupancy(np.maximum(rest, 1))
+        rest_s = _combine_limits(rest_issue_s, latency_s) + edge_s
         return np.asarray(waves * full_wave_s + np.where(rest > 0, rest_s, 0.0))
 
     def combine(
@@ -209,18 +206,18 @@ class ModelledGpu:
 
 def _combine_limits(*limits_s: Floats) -> Floats:
     """The slowest of overlapping limits, and more near a tie."""
-    return np.asarray(sum(limit**_TIE_NORM for limit in limits_s) ** (1 / _TIE_NORM))
+    together = sum(limit**_TIE_NORM for limit in limits_s)
+    return np.asarray(together ** (1 / _TIE_NORM))
 
 
 def choose(
     take: npt.NDArray[np.bool_], left: ModelledLaunch, right: ModelledLaunch
 ) -> ModelledLaunch:
     """Take `left` where `take` is true, else `right`; both have the same name."""
-
-    def pick(a: Floats, b: Floats) -> Floats:
-        return np.asarray(np.where(take[..., None] if a.ndim > take.ndim else take, a, b))
-
-    arrays = (field.name for field in fields(left) if field.name != "name")
-    return ModelledLaunch(
-        left.name, *(pick(getattr(left, name), getattr(right, name)) for name in arrays)
-    )
+    chosen = {}
+    for field in fields(left):
+        if field.name != "name":
+            a, b = getattr(left, field.name), getattr(right, field.name)
+            where = take[..., None] if a.ndim > take.ndim else take
+            chosen[field.name] = np.where(where, a, b)
+    return replace(left, **chosen)

@@ -85,7 +85,8 @@ def describe(problems: Convolutions, device: Device) -> dict[str, Floats]:
 def classify(tree: Tree, features: Mapping[str, Floats]) -> Labels:
     """Leaf of each problem; shape (problems,)."""
     if isinstance(tree, str):
-        return np.full(len(next(iter(features.values()))), tree)
+        some_feature = next(iter(features.values()))
+        return np.full(len(some_feature), tree)
     below = features[tree.feature] <= tree.most
     return np.where(below, classify(tree.below, features), classify(tree.above, features))
 
@@ -93,15 +94,15 @@ def classify(tree: Tree, features: Mapping[str, Floats]) -> Labels:
 @cache
 def load_learned() -> dict[str, LearnedChoice]:
     """Load the stored choices by library and by how it chooses, e.g. "cudnn8 asked"."""
-    return {
-        name: LearnedChoice(
-            _tree(stored["tree"]), frozenset(map(tuple, stored["kernels"])), stored["knows_kepler"]
-        )
-        for name, stored in json.loads(LEARNED.read_text()).items()
-    }
+    choices = {}
+    for name, stored in json.loads(LEARNED.read_text()).items():
+        kernels = frozenset(map(tuple, stored["kernels"]))
+        choices[name] = LearnedChoice(_tree(stored["tree"]), kernels, stored["knows_kepler"])
+    return choices
 
 
 def _tree(stored: Any) -> Tree:
     if isinstance(stored, str):
         return stored
-    return Branch(stored["feature"], stored["most"], _tree(stored["below"]), _tree(stored["above"]))
+    below, above = _tree(stored["below"]), _tree(stored["above"])
+    return Branch(stored["feature"], stored["most"], below, above)

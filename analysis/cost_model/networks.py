@@ -129,51 +129,53 @@ def estimate_step(
     In fp16 and bf16, products and convolutions run on tensor cores; parameters, their gradients and
     the update stay in fp32. `memory_bytes` replaces the memory of the GPU (for what-if questions).
     """
-    tensor = None if precision == "fp32" else tensor_machine(machine.device, precision)
-    machine = machine if tensor is None else replace(machine, item_bytes=tensor.item_bytes)
+    tensor = None
+    if precision != "fp32":
+        tensor = tensor_machine(machine.device, precision)
+        machine = replace(machine, item_bytes=tensor.item_bytes)
     sizes = np.asarray(batches, np.float64)
     rows = [OperatorRow.of(row, sizes) for row in operations["operations"]]
     held = _count_held_bytes(operations, rows, kind, framework, machine.item_bytes)
     total = machine.device.memory_bytes if memory_bytes is None else memory_bytes
     free = framework.usable_bytes(total - CONTEXT_BYTES) - held
     limit = np.clip(free, 0.0, framework.workspace_bytes)
-    terms: list[tuple[int, int, ModelledTerm]] = []
     phases = PHASES[:1] if kind == "forward" else PHASES
-    terms += _convolution_terms(
+    terms = _convolution_terms(
         operations["operations"], rows, phases, machine, library, limit, framework, tensor
     )
     terms += _product_terms(rows, kind, machine, library, tensor)
     if kind != "forward":
-        terms += [
-            (*_order(i, "backward"), sum_gradients(rows[i], n, machine))
-            for i, n in find_summed_gradients(rows).items()
-        ]
+        for index, elements in find_summed_gradients(rows).items():
+            term = sum_gradients(rows[index], elements, machine)
+            terms.append((*_order(index, "backward"), term))
     for index, row in enumerate(rows):
         if row.op in _UNKNOWN_WORK or "attention" in row.op:
             raise CurvescopeError(f"The cost model does not support {row.op} in {row.layer}.")
         if row.op not in ("convolution", *_PRODUCTS):
-            terms += [(*_order(index, t.phase), t) for t in streaming_terms(row, kind, machine)]
+            for term in streaming_terms(row, kind, machine):
+                terms.append((*_order(index, term.phase), term))
     work: dict[tuple[str, int], tuple[int, Floats]] = {}
     for _, index, term in terms:
-        launches, time_s = work.get((term.phase, abs(index)), (0, np.zeros_like(sizes)))
-        work[term.phase, abs(index)] = launches + term.launches, time_s + term.time_s
+        place = term.phase, abs(index)
+        launches, time_s = work.get(place, (0, np.zeros_like(sizes)))
+        work[place] = launches + term.launches, time_s + term.time_s
     ordered = [term for *_, term in sorted(terms, key=lambda item: item[:2])]
     beside_s = np.zeros_like(sizes)
     if kind == "training":
-        ordered.append(sgd(operations, machine, sizes, framework.update_passes))
-        beside_s = ordered[-1].time_s if framework.waits != "none" else beside_s
-    idle_s = waiting_s(operations, framework, kind, work, beside_s) + copying_s(
-        operations, framework, kind, sizes
-    )
-    host_s = HOST_LAUNCH_S * sum(term.launches for term in ordered)
+        update = sgd(operations, machine, sizes, framework.update_passes)
+        ordered.append(update)
+        if framework.waits != "none":
+            beside_s = update.time_s
+    idle_s = waiting_s(operations, framework, kind, work, beside_s)
+    idle_s = idle_s + copying_s(operations, framework, kind, sizes)
     return Step(
-        sizes,
-        tuple(ordered),
-        host_s,
-        beside_s,
-        np.broadcast_to(idle_s, sizes.shape),
-        held,
-        free >= 0,
+        batches=sizes,
+        terms=tuple(ordered),
+        host_s=HOST_LAUNCH_S * sum(term.launches for term in ordered),
+        beside_s=beside_s,
+        waiting_s=np.broadcast_to(idle_s, sizes.shape),
+        memory_bytes=held,
+        fits=free >= 0,
     )
 
 
@@ -197,9 +199,7 @@ def _count_held_bytes(
     weights = ITEM_BYTES * operations["parameters"]
     # (rows, batches)
     outputs = np.stack([_buffer_bytes(row, framework, item_bytes) for row in rows])
-    largest = np.stack(
-        [item_bytes * product(row.outputs[0]) + np.zeros_like(row.sizes) for row in rows]
-    )
+    largest = np.stack([_output_bytes(row, item_bytes) for row in rows])
     if kind == "forward":
         return np.asarray(weights + 2 * largest.max(axis=0))
     kept = operations["activation_bytes"] * rows[0].sizes * item_bytes / ITEM_BYTES
@@ -207,7 +207,12 @@ def _count_held_bytes(
         kept = kept - sum(_places_bytes(row) for row in rows)
     standing = kept * np.cumsum(outputs, axis=0) / outputs.sum(axis=0)
     copies = _PARAMETER_COPIES if kind == "training" else _PARAMETER_COPIES - 1
-    return np.asarray(weights * copies + (standing + 2 * largest).max(axis=0))
+    most = (standing + 2 * largest).max(axis=0)
+    return np.asarray(weights * copies + most)
+
+
+def _output_bytes(row: OperatorRow, item_bytes: int) -> Floats:
+    return np.asarray(item_bytes * product(row.outputs[0]) + np.zeros_like(row.sizes))
 
 
 def _buffer_bytes(row: OperatorRow, framework: Framework, item_bytes: int) -> Floats:
@@ -215,14 +220,14 @@ def _buffer_bytes(row: OperatorRow, framework: Framework, item_bytes: int) -> Fl
     if row.op.endswith("_"):
         return np.zeros_like(row.sizes)
     positions = _places_bytes(row) if framework.pool_places else 0.0
-    return np.asarray(item_bytes * product(row.outputs[0]) + positions + np.zeros_like(row.sizes))
+    return np.asarray(_output_bytes(row, item_bytes) + positions)
 
 
 def _places_bytes(row: OperatorRow) -> Floats:
     """Bytes for the positions of a pool's maxima, two words each."""
-    return np.asarray(
-        2 * ITEM_BYTES * product(row.outputs[0]) if row.op.startswith("max_pool") else 0.0
-    )
+    if not row.op.startswith("max_pool"):
+        return np.asarray(0.0)
+    return np.asarray(2 * ITEM_BYTES * product(row.outputs[0]))
 
 
 def _convolution_terms(
@@ -239,53 +244,43 @@ def _convolution_terms(
     if not indices:
         return []
     wanted = [rows[index] for index in indices]
-    problems = Convolutions(
-        *(np.concatenate(field) for field in zip(*map(_extents, wanted), strict=True))
-    )
-    if (problems.groups > 1).any() and (
-        tensor is not None or machine.device.architecture not in GROUPED_ON
-    ):
+    extents = zip(*map(_extents, wanted), strict=True)
+    problems = Convolutions(*map(np.concatenate, extents))
+    models_groups = tensor is None and machine.device.architecture in GROUPED_ON
+    if (problems.groups > 1).any() and not models_groups:
         raise CurvescopeError(
             "The cost model supports grouped and depthwise convolutions only in fp32 and from "
             "Volta on: on older GPUs, cuDNN's kernels take 3 to 14 times as long as their bytes. "
             "Measure it with --device cuda."
         )
     count = len(limit)
+    limits = np.tile(limit, len(wanted))
     fastest = framework.autotuned or machine.device.architecture not in CHOICES_SEEN
+    # parameters before the first convolution need the gradient of its images
+    passes_images = any(map(parameter_count, operations[: indices[0]]))
+    learned = load_learned()
     terms = []
     for phase in phases:
         if tensor is None:
             estimates = estimate_algorithms(phase, problems, machine)
         else:
-            estimates = {
-                _TENSOR_ALGORITHMS[phase]: estimate_tensor_convolutions(phase, problems, tensor)
-            }
-        estimates = {
-            name: estimate for name, estimate in estimates.items() if name not in framework.excluded
-        }
+            estimate = estimate_tensor_convolutions(phase, problems, tensor)
+            estimates = {_TENSOR_ALGORITHMS[phase]: estimate}
+        for name in framework.excluded:
+            estimates.pop(name, None)
         taken = look_up_choice(
-            library, phase, problems, machine.device, load_learned(), timed=framework.autotuned
+            library, phase, problems, machine.device, learned, timed=framework.autotuned
         )
         chosen = choose_algorithm(
-            estimates,
-            problems,
-            phase,
-            library,
-            np.tile(limit, len(wanted)),
-            autotuned=fastest,
-            taken=taken,
+            estimates, problems, phase, library, limits, autotuned=fastest, taken=taken
         )
         launches = {name: len(estimate.launches) for name, estimate in estimates.items()}
+        in_phase = "forward" if phase == "forward" else "backward"
         for i, (index, row) in enumerate(zip(indices, wanted, strict=True)):
-            if (
-                phase == "backward_data"
-                and index == indices[0]
-                and not any(map(parameter_count, operations[:index]))
-            ):
-                continue  # no parameter needs the gradient of the images
+            if phase == "backward_data" and i == 0 and not passes_images:
+                continue
             part = slice(i * count, (i + 1) * count)
             term = _convolution_term(row, phase, problems, chosen, part, launches)
-            in_phase = "forward" if phase == "forward" else "backward"
             terms.append((*_order(index, in_phase), term))
             if len(row.inputs) > 2 and phase != "backward_data":
                 terms.append((*_order(index, in_phase), bias(row, in_phase, machine)))
@@ -298,10 +293,11 @@ def _extents(row: OperatorRow) -> tuple[Floats, ...]:
             f"The cost model supports only plain 2-d convolutions; {row.layer} is dilated, "
             "transposed or of other dimensions. Measure it with --device cuda."
         )
-    (n, c, h, w), (k, _, r, s) = row.inputs[0], row.inputs[1]
-    (stride_h, stride_w), (pad_h, pad_w) = row.settings["stride"], row.settings["padding"]
-    extents = (n, c, h, w, k, r, s, pad_h, pad_w, stride_h, stride_w, row.settings["groups"])
-    return tuple(np.broadcast_to(x, n.shape) for x in extents)
+    n, c, h, w = row.inputs[0]
+    k, _, r, s = row.inputs[1]
+    padding, stride, groups = (row.settings[name] for name in ("padding", "stride", "groups"))
+    extents = (n, c, h, w, k, r, s, *padding, *stride, groups)
+    return tuple(np.broadcast_to(extent, n.shape) for extent in extents)
 
 
 def _convolution_term(
@@ -312,16 +308,16 @@ def _convolution_term(
     part: slice,
     launches: Mapping[str, int],
 ) -> ModelledTerm:
-    names = tuple(f"{phase}_{chosen.names[index]}" for index in chosen.index[part])
+    algorithms = [chosen.names[index] for index in chosen.index[part]]
     moved = problems.input_bytes + problems.output_bytes + problems.weight_bytes
     return ModelledTerm(
         layer=row.layer,
         phase="forward" if phase == "forward" else "backward",
         op="convolution",
         kind=phase,
-        kernel=names,
+        kernel=tuple(f"{phase}_{algorithm}" for algorithm in algorithms),
         time_s=chosen.time_s[part],
-        launches=max(launches[chosen.names[i]] for i in set(chosen.index[part])),
+        launches=max(launches[algorithm] for algorithm in algorithms),
         flops=problems.flops[part],
         bytes_compulsory=moved[part],
         workspace_bytes=chosen.workspace_bytes[part],
@@ -335,16 +331,21 @@ def _product_terms(
     library: Library,
     tensor: TensorGpu | None,
 ) -> list[tuple[int, int, ModelledTerm]]:
-    products = [
-        (index, row, phase, problem)
-        for index, row in enumerate(rows)
-        if row.op in _PRODUCTS
-        for phase, problem in _products(row, kind)
-    ]
+    products: list[tuple[int, OperatorRow, str, Products]] = []
+    for index, row in enumerate(rows):
+        if row.op in _PRODUCTS:
+            for phase, problem in _products(row, kind):
+                products.append((index, row, phase, problem))
     if not products:
         return []
-    extents = zip(*((p.m, p.n, p.k, p.transposed, p.count) for *_, p in products), strict=True)
-    problems = Products(*(np.concatenate(field) for field in extents))
+    every = [problem for *_, problem in products]
+    problems = Products(
+        np.concatenate([problem.m for problem in every]),
+        np.concatenate([problem.n for problem in every]),
+        np.concatenate([problem.k for problem in every]),
+        np.concatenate([problem.transposed for problem in every]),
+        np.concatenate([problem.count for problem in every]),
+    )
     if problems.transposed.any() and lacks_transposed(machine.device, library):
         raise CurvescopeError(
             f"The cost model does not know linear layers with {library.versions} on "
@@ -357,13 +358,14 @@ def _product_terms(
         estimate, kernel = estimate_tensor_products(problems, tensor), "hmma_gemm"
     terms = []
     for i, (index, row, phase, problem) in enumerate(products):
-        part = slice(i * len(row.sizes), (i + 1) * len(row.sizes))
+        count = len(row.sizes)
+        part = slice(i * count, (i + 1) * count)
         term = ModelledTerm(
             layer=row.layer,
             phase=phase,
             op=row.op,
             kind="product",
-            kernel=(kernel,) * len(row.sizes),
+            kernel=(kernel,) * count,
             time_s=estimate.time_s[part],
             flops=problem.flops,
             bytes_compulsory=problem.touched_bytes,
@@ -380,9 +382,10 @@ def _products(row: OperatorRow, kind: str) -> list[tuple[str, Products]]:
     count = product(counts) if counts else np.ones_like(m)
     # cuBLAS counts columns first, so the batch is its n; a linear layer's weights are stored
     # transposed.
-    forward = Products(n, m, k, np.full(m.shape, row.op == "addmm"), count)
-    if kind == "forward":
-        return [("forward", forward)]
-    none = np.zeros(m.shape, bool)
-    backward = Products(k, m, n, none, count), Products(n, k, m, none, count)
-    return [("forward", forward), *(("backward", problem) for problem in backward)]
+    transposed = np.full(m.shape, row.op == "addmm")
+    products = [("forward", Products(n, m, k, transposed, count))]
+    if kind != "forward":
+        none = np.zeros(m.shape, bool)
+        products.append(("backward", Products(k, m, n, none, count)))
+        products.append(("backward", Products(n, k, m, none, count)))
+    return products

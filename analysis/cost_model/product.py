@@ -33,10 +33,12 @@ class CostEstimate:
     ) -> CostEstimate:
         """The cost of launches that follow each other."""
         time_s = np.asarray(sum(launch.time_s for launch in launches))
-        workspace_bytes, possible = (
-            np.broadcast_to(array, time_s.shape) for array in (workspace_bytes, possible)
-        )
-        return cls(time_s, launches, workspace_bytes, possible)
+        workspace = np.broadcast_to(workspace_bytes, time_s.shape)
+        return cls(time_s, launches, workspace, np.broadcast_to(possible, time_s.shape))
+
+    def where(self, possible: Flags | bool) -> CostEstimate:
+        """The same, for fewer problems."""
+        return replace(self, possible=self.possible & possible)
 
 
 def estimate_products(
@@ -50,14 +52,16 @@ def estimate_products(
     """Estimate the cost of matrix products with a library's output tiles, and its least depth to
     split.
     """
-    # Published for cuBLAS 7.5 and early 8.0: outputs over 1024 on both sides, unless the depth is a
-    # multiple of 1024.
-    large = (np.minimum(problems.m, problems.n) > 1024) & (problems.k % 1024 != 0)
-    slowdown = np.where(
-        problems.transposed & large & slow_transposed, machine.constants["transposed_old"], 1.0
-    )
+    slowdown: Floats | float = 1.0
+    if slow_transposed:
+        # Published for cuBLAS 7.5 and early 8.0: outputs over 1024 on both sides, unless the depth
+        # is a multiple of 1024.
+        large = (np.minimum(problems.m, problems.n) > 1024) & (problems.k % 1024 != 0)
+        slow = problems.transposed & large
+        slowdown = np.where(slow, machine.constants["transposed_old"], 1.0)
+    grid = problems.m, problems.n, problems.count
     main, added, workspace = split_depth(
-        machine, "sgemm", machine.constants["product"], (problems.m, problems.n, problems.count), problems.k,  # noqa: E501
+        machine, "sgemm", machine.constants["product"], grid, problems.k,
         problems.touched_bytes, slowdown, tiles, split_from, "product_dram",
     )  # fmt: skip
     return CostEstimate.of(main, added, workspace_bytes=workspace)
@@ -84,25 +88,25 @@ def split_depth(
     rows, columns, count = grid
     outputs = rows * columns * count * ITEM_BYTES
     for splits in SPLITS:
-        possible = ((depth / splits >= LEAST_SPLIT_DEPTH) & (depth >= split_from)) | (splits == 1)
+        is_deep = (depth / splits >= LEAST_SPLIT_DEPTH) & (depth >= split_from)
+        possible = is_deep | (splits == 1)
         if not possible.any():
             break
         sums = outputs * splits if splits > 1 else np.zeros_like(outputs)
+        each = rows, columns, count * splits
         main = machine.run_tiles(
-            name, share, (rows, columns, count * splits), np.ceil(depth / splits), dram_bytes + sums,  # noqa: E501
+            name, share, each, np.ceil(depth / splits), dram_bytes + sums,
             tiles=tiles, slowdown=slowdown, dram=dram,
         )  # fmt: skip
         added = machine.transforming("add splits", sums * machine.constants["split"])
         if splits == 1:
             added = replace(added, time_s=np.zeros_like(outputs), blocks=np.zeros_like(outputs))
         if best is None:
-            best = (main, added, sums)
+            best = main, added, sums
             continue
-        better = possible & (main.time_s + added.time_s < best[0].time_s + best[1].time_s)
-        best = (
-            choose(better, main, best[0]),
-            choose(better, added, best[1]),
-            np.where(better, sums, best[2]),
-        )
+        best_main, best_added, best_sums = best
+        better = possible & (main.time_s + added.time_s < best_main.time_s + best_added.time_s)
+        main, added = choose(better, main, best_main), choose(better, added, best_added)
+        best = main, added, np.where(better, sums, best_sums)
     assert best is not None
     return best

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
@@ -21,6 +22,7 @@ from .constants import constants_for, load_fitted
 from .frameworks import FRAMEWORKS, Framework
 from .launches import ModelledGpu
 from .networks import CONTEXT_BYTES, Operations, Step, estimate_step
+from .problems import Floats
 
 # Default library by architecture: the library of the published times.
 _USUAL_LIBRARY = {
@@ -85,17 +87,16 @@ def model_steps(
         operations, batches, machine, library, kind, framework=framework, precision=precision
     )
     if not step.fits.all():
-        needs_bytes = step.memory_bytes[~step.fits][0] + CONTEXT_BYTES
-        fitting = [int(batch) for batch in step.batches[step.fits]]
+        batch = int(step.batches[~step.fits][0])
+        needs = quantity(step.memory_bytes[~step.fits][0] + CONTEXT_BYTES, "B")
+        has = quantity(device.memory_bytes, "B")
+        advice = "Choose smaller ones."
+        if step.fits.any():
+            largest = int(step.batches[step.fits].max())
+            advice = f"Of these batch sizes {largest} is the largest that fits."
         raise CurvescopeError(
-            f"The memory model says that {name} at batch {int(step.batches[~step.fits][0])} needs "
-            f"{quantity(needs_bytes, 'B')} without workspace, and {device.name} has "
-            f"{quantity(device.memory_bytes, 'B')}. "
-            + (
-                f"Of these batch sizes {max(fitting)} is the largest that fits."
-                if fitting
-                else "Choose smaller ones."
-            )
+            f"The memory model says that {name} at batch {batch} needs {needs} without workspace, "
+            f"and {device.name} has {has}. {advice}"
         )
     return step
 
@@ -112,8 +113,8 @@ def record_model(
     what_if: Mapping[str, float] | None = None,
     precision: str = "fp32",
 ) -> Step:
-    """Write the modelled steps as a recording of source `model`; CurvescopeError for what it cannot
-    model or write.
+    """Write the modelled steps as a recording of source `model`; CurvescopeError if it cannot model
+    or write them.
 
     Each batch size has one unprofiled and one profiled step of exactly the same duration: a model
     has no noise. Its error is added when the recording is read, by `uncertainty`. `what_if` has
@@ -121,7 +122,8 @@ def record_model(
     """
     if kind not in MODES:
         raise CurvescopeError(f"--mode {kind}: choose one of {', '.join(MODES)}.")
-    device = get_device(device_name).with_facts(what_if or {})
+    facts = dict(what_if or {})
+    device = get_device(device_name).with_facts(facts)
     library = get_library(library_name or usual_library(device))
     if framework_name not in FRAMEWORKS:
         raise CurvescopeError(
@@ -130,8 +132,13 @@ def record_model(
     framework = FRAMEWORKS[framework_name]
     step = model_steps(operations, network, batches, device, library, kind, framework, precision)
     labels = ["modelled", library.name, f"{framework_name} rules"]
-    labels += [precision] if precision != "fp32" else []
-    labels += [f"what if {name} were {value:,.0f}" for name, value in (what_if or {}).items()]
+    if precision != "fp32":
+        labels.append(precision)
+    labels += [f"what if {name} were {value:,.0f}" for name, value in facts.items()]
+    label = f"{device.name} ({', '.join(labels)})"
+    of_device: dict[str, Any] = {"recording_type": MODEL, "name": label, "key": device.key}
+    if facts:
+        of_device["what_if"] = facts
     meta = {
         "recording_type": MODEL,
         "recorder": MODEL,
@@ -141,12 +148,7 @@ def record_model(
         "precision": precision,
         "batches": [int(batch) for batch in batches],
         "protocol": {"name": "modelled, nothing was measured", "statistic": "median"},
-        "device": {
-            "recording_type": MODEL,
-            "name": f"{device.name} ({', '.join(labels)})",
-            "key": device.key,
-            **({"what_if": dict(what_if)} if what_if else {}),
-        },
+        "device": of_device,
         "library": library.name,
         "framework": framework_name,
         "versions": {"curvescope": version("curvescope")},
@@ -162,50 +164,46 @@ def _tables(step: Step, kind: str) -> tuple[dict[str, list[Any]], dict[str, list
     """The columns of `kernels` and `steps`: at every batch size an unprofiled step, then a profiled
     one.
     """
-    durations = np.rint(np.stack([term.time_s for term in step.terms]) * 1e9).astype(
-        np.int64
-    )  # (terms, batches)
-    wall_ns = np.rint(step.wall_s(durations.sum(axis=0) * 1e-9) * 1e9).astype(np.int64)
+    # shape (terms, batches)
+    durations = _nanoseconds(np.stack([term.time_s for term in step.terms]))
+    wall_ns = _nanoseconds(step.wall_s(durations.sum(axis=0) * 1e-9)).tolist()
     peaks = step.memory_bytes + np.max([term.workspace_bytes for term in step.terms], axis=0)
     kernels: list[tuple[Any, ...]] = []
     steps: list[tuple[Any, ...]] = []
     start_ns = 0
-    for i, (batch, wall) in enumerate(zip(step.batches, wall_ns.tolist(), strict=True)):
+    for i, (batch, wall) in enumerate(zip(step.batches.astype(int), wall_ns, strict=True)):
+        visit = int(batch), 0
         for profiled in (False, True):
-            number = len(steps)
-            steps.append(
-                (
-                    number,
-                    int(batch),
-                    0,
-                    int(profiled),
-                    kind,
-                    start_ns,
-                    wall,
-                    profiled,
-                    int(peaks[i]),
-                )
-            )
-            if profiled:
-                starts = start_ns + np.cumsum(durations[:, i]) - durations[:, i]
-                # An update that runs beside the passes has a stream of its own, from the backward
-                # pass on.
-                beside = [
-                    int(term.phase == "optimizer" and step.beside_s[i] > 0) for term in step.terms
-                ]
-                forward_ns = durations[[term.phase == "forward" for term in step.terms], i].sum()
-                starts = np.where(
-                    beside, start_ns + np.minimum(forward_ns, wall - durations[:, i]), starts
-                )
-                kernels += [
-                    (term.kernel[i], start, duration, 0, stream, number, term.phase, term.layer, term.op,
-                     None if term.flops is None else int(term.flops[i]), int(term.bytes_compulsory[i]), MODEL)
-                    for term, start, duration, stream in zip(
-                        step.terms, starts.tolist(), durations[:, i].tolist(), beside, strict=True)
-                ]  # fmt: skip
+            times = start_ns, wall, profiled, int(peaks[i])
+            steps.append((len(steps), *visit, int(profiled), kind, *times))
             start_ns += wall
+        kernels += _kernels(step, i, durations[:, i], len(steps) - 1, start_ns - wall, wall)
     return _columns(_KERNEL_COLUMNS, kernels), _columns(_STEP_COLUMNS, steps)
 
 
+def _nanoseconds(time_s: Floats) -> npt.NDArray[np.int64]:
+    return np.rint(time_s * 1e9).astype(np.int64)
+
+
+def _kernels(
+    step: Step, i: int, durations: npt.NDArray[np.int64], number: int, start_ns: int, wall_ns: int
+) -> Iterator[tuple[Any, ...]]:
+    """The kernels of the step at one batch size, with that number and start."""
+    ends = start_ns + np.cumsum(durations)
+    is_forward = [term.phase == "forward" for term in step.terms]
+    forward_ns = durations[is_forward].sum()
+    for term, end, duration in zip(step.terms, ends.tolist(), durations.tolist(), strict=True):
+        start, stream = end - duration, 0
+        if term.phase == "optimizer" and step.beside_s[i] > 0:
+            # An update that runs beside the passes has a stream of its own, from the backward pass
+            # on.
+            start, stream = start_ns + int(min(forward_ns, wall_ns - duration)), 1
+        place = number, term.phase, term.layer, term.op
+        flops = None if term.flops is None else int(term.flops[i])
+        work = flops, int(term.bytes_compulsory[i]), MODEL
+        yield term.kernel[i], start, duration, 0, stream, *place, *work
+
+
 def _columns(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> dict[str, list[Any]]:
-    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    columns = zip(*rows, strict=True)
+    return {name: list(column) for name, column in zip(names, columns, strict=True)}

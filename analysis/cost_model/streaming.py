@@ -50,19 +50,12 @@ class OperatorRow:
         def extents(shapes: Any) -> list[list[Floats]]:
             return [[factor * sizes + constant for factor, constant in shape] for shape in shapes]
 
-        return cls(
-            sizes,
-            row["layer"],
-            row["op"],
-            extents(row["inputs"]),
-            extents(row["outputs"]),
-            row.get("settings", {}),
-        )
+        inputs, outputs = extents(row["inputs"]), extents(row["outputs"])
+        return cls(sizes, row["layer"], row["op"], inputs, outputs, row.get("settings", {}))
 
     def elements(self, side: str) -> Floats:
         """Number of elements of all inputs or outputs."""
-        tensors = getattr(self, side)
-        return np.asarray(sum(product(tensor) for tensor in tensors) if tensors else 0.0)
+        return np.asarray(sum(map(product, getattr(self, side)), np.asarray(0.0)))
 
 
 def product(extents: Sequence[Floats]) -> Floats:
@@ -120,9 +113,9 @@ def find_summed_gradients(rows: Sequence[OperatorRow]) -> dict[int, Floats]:
 
 
 def _same(first: Sequence[Floats], second: Sequence[Floats]) -> bool:
-    return len(first) == len(second) and all(
-        (a == b).all() for a, b in zip(first, second, strict=True)
-    )
+    if len(first) != len(second):
+        return False
+    return all((a == b).all() for a, b in zip(first, second, strict=True))
 
 
 def sum_gradients(row: OperatorRow, elements: Floats, machine: ModelledGpu) -> ModelledTerm:
@@ -195,11 +188,5 @@ def sgd(
 
 def bias(row: OperatorRow, phase: str, machine: ModelledGpu) -> ModelledTerm:
     """The bias of a convolution: added forward, its gradient summed backward."""
-    passes = 2 if phase == "forward" else 1
-    return _model_streaming(
-        row,
-        phase,
-        "add_bias" if phase == "forward" else "sum_bias",
-        passes * row.elements("outputs"),
-        machine,
-    )
+    kernel, passes = ("add_bias", 2) if phase == "forward" else ("sum_bias", 1)
+    return _model_streaming(row, phase, kernel, passes * row.elements("outputs"), machine)

@@ -26,27 +26,22 @@ TENSOR_PRECISIONS = ("fp16", "bf16")
 MULTIPLE = 8
 _ITEM_BYTES = 2
 # Tiles of cuBLAS's kernels on Volta, from their names (volta_fp16_s884gemm_fp16_256x128_...).
-_TILES = tuple(
-    Tile(*tile)
-    for tile in (
-        (256, 128, 256),
-        (128, 256, 256),
-        (128, 128, 256),
-        (128, 64, 128),
-        (64, 128, 128),
-        (64, 64, 128),
-    )
+_TILES = (
+    Tile(256, 128, 256),
+    Tile(128, 256, 256),
+    Tile(128, 128, 256),
+    Tile(128, 64, 128),
+    Tile(64, 128, 128),
+    Tile(64, 64, 128),
 )
-_CONVOLUTION_TILES = tuple(
-    Tile(*tile, "prologue_cycles")
-    for tile in (
-        (256, 128, 256),
-        (128, 128, 256),
-        (256, 64, 256),
-        (128, 64, 128),
-        (64, 64, 128),
-        (256, 32, 128),
-    )
+_EDGE = "prologue_cycles"
+_CONVOLUTION_TILES = (
+    Tile(256, 128, 256, _EDGE),
+    Tile(128, 128, 256, _EDGE),
+    Tile(256, 64, 256, _EDGE),
+    Tile(128, 64, 128, _EDGE),
+    Tile(64, 64, 128, _EDGE),
+    Tile(256, 32, 128, _EDGE),
 )
 
 
@@ -82,10 +77,10 @@ def estimate_tensor_products(problems: Products, machine: TensorGpu) -> CostEsti
     """Estimate matrix products on tensor cores."""
     rows, columns, depth = pad(problems.m), pad(problems.n), pad(problems.k)
     touched = _ITEM_BYTES * problems.count * (rows * depth + depth * columns + rows * columns)
+    grid, share = (rows, columns, problems.count), machine.constants["product"]
     main, added, sums = split_depth(
-        machine, "hmma_gemm", machine.constants["product"], (rows, columns, problems.count), depth, touched,  # noqa: E501
-        tiles=_TILES, dram="product_dram",
-    )  # fmt: skip
+        machine, "hmma_gemm", share, grid, depth, touched, tiles=_TILES, dram="product_dram"
+    )
     return CostEstimate.of(main, added, workspace_bytes=sums)
 
 
@@ -97,30 +92,27 @@ def estimate_tensor_convolutions(
     taps, pixels = problems.r * problems.s, problems.n * problems.p * problems.q
     images = problems.n * problems.h * problems.w
     # a stride larger than the kernel skips whole rows
-    read = np.minimum(1.0, problems.r / problems.stride_h)
-    moved = _ITEM_BYTES * (images * inputs * read + pixels * outputs + inputs * outputs * taps)
+    read = images * inputs * np.minimum(1.0, problems.r / problems.stride_h)
+    moved = _ITEM_BYTES * (read + pixels * outputs + inputs * outputs * taps)
     ones, constants = np.ones_like(pixels), machine.constants
     aligned = (inputs == problems.c) & (outputs == problems.k)
     slowdown = np.where(aligned, 1.0, constants["misaligned"])
     if phase == "backward_weights":
+        grid, share = (inputs * taps, outputs, ones), constants["weights"]
         main, added, sums = split_depth(
-            machine, "hmma_wgrad", constants["weights"], (inputs * taps, outputs, ones), pixels, moved, slowdown,  # noqa: E501
-            tiles=_CONVOLUTION_TILES,
-        )  # fmt: skip
+            machine, "hmma_wgrad", share, grid, pixels, moved, slowdown, tiles=_CONVOLUTION_TILES
+        )
         return CostEstimate.of(main, added, workspace_bytes=sums)
     if phase == "forward":
         grid, depth, share = (pixels, outputs, ones), inputs * taps, constants["implicit"]
     else:  # each input pixel gathers 1 / stride² of the kernel on average
         doublings = np.log2(problems.stride_h) + np.log2(problems.stride_w)
         wasted = constants["stride_waste"] ** doublings * pixels / images
-        grid, depth, share = (
-            (images, inputs, ones),
-            outputs * taps * np.minimum(wasted, 1.0),
-            constants["data"],
-        )
-    name = f"hmma_{phase}"
+        depth = outputs * taps * np.minimum(wasted, 1.0)
+        grid, share = (images, inputs, ones), constants["data"]
+    name, depth = f"hmma_{phase}", np.ceil(depth)
     main = machine.run_tiles(
-        name, share, grid, np.ceil(depth), moved, tiles=_CONVOLUTION_TILES, slowdown=slowdown
+        name, share, grid, depth, moved, tiles=_CONVOLUTION_TILES, slowdown=slowdown
     )
     return CostEstimate.of(main)
 

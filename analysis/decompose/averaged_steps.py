@@ -1,4 +1,4 @@
-"""The steps that an estimate averages: those that a statistic takes."""
+"""The steps that an estimate averages, as a statistic takes them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ import numpy as np
 import pandas as pd
 
 from .statistics import FASTER_HALF, MEDIAN, Floats, Ints
+
+
+def durations_ms(steps: pd.DataFrame) -> Floats:
+    """How long each of the steps took."""
+    times_ms: Floats = steps["duration_ns"].to_numpy(np.float64) / 1e6
+    return times_ms
 
 
 def is_marked(timed: pd.DataFrame) -> pd.Series:
@@ -39,13 +45,16 @@ class Samples:
 def mean_parts(sample: Samples, statistic: str) -> Floats:
     """The statistic of whole steps as the mean of their parts, shape (terms,)."""
     used = fastest_first(sample)
-    return np.asarray((weights_of(np.ones((1, len(used))), statistic) @ sample.times_ms[used])[0])
+    weights = weights_of(np.ones((1, len(used))), statistic)
+    mean: Floats = (weights @ sample.times_ms[used])[0]
+    return mean
 
 
-def averaged(walls_ms: Floats, statistic: str | None) -> Ints:
+def pick_averaged(walls_ms: Floats, statistic: str | None) -> Ints:
     """Positions of the steps that `mean_parts` averages, increasing; all without a statistic."""
-    used = fastest_first(Samples(walls_ms[:, None], np.zeros(len(walls_ms), np.int64)))
-    return np.sort(used[weights_of(np.ones((1, len(used))), statistic)[0] > 0])
+    used = np.argsort(walls_ms, kind="stable")
+    (weights,) = weights_of(np.ones((1, len(used))), statistic)
+    return np.sort(used[weights > 0])
 
 
 def fastest_first(sample: Samples) -> Ints:
@@ -60,15 +69,16 @@ def weights_of(counts: Floats, statistic: str | None) -> Floats:
     The median has no weights of its own: the mean of the middle half stands for it. Counts, how
     often each step was drawn, and weights have the shape (replicates, steps).
     """
-    total, upto = counts.sum(axis=1, keepdims=True), np.cumsum(counts, axis=1)
+    total = counts.sum(axis=1, keepdims=True)
+    low, high = 0 * total, total
     if statistic == FASTER_HALF:
         low, high = 0 * total, (total + 1) // 2
     elif statistic == MEDIAN:
         low, high = total // 4, total - total // 4
-    else:
-        low, high = 0 * total, total
-    taken = np.clip(np.minimum(upto, high) - np.maximum(upto - counts, low), 0, None)
-    return np.asarray(taken / np.maximum(high - low, 1))
+    upto = np.cumsum(counts, axis=1)
+    inside = np.minimum(upto, high) - np.maximum(upto - counts, low)
+    weights: Floats = np.clip(inside, 0, None) / np.maximum(high - low, 1)
+    return weights
 
 
 def list_used_steps(kernel_times: pd.DataFrame) -> list[int]:

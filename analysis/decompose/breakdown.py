@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from ...profiling.attribution.kernel_precision import kernel_precision
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import KERNEL, RECORDING, STEP, Recording
-from .averaged_steps import list_used_steps
+from .averaged_steps import durations_ms, list_used_steps
 from .curve import Curve, cost_curve
 from .input_time import WAITING_FOR_INPUT
 from .kernel_times import (
@@ -34,8 +34,8 @@ from .kernel_times import (
     of_steps,
     select_profiled_steps,
 )
-from .marked import Marked, choose_averaged, find_marked_steps, unprofiled
-from .repeated_layers import classes_with, find_repeated_layers, group_of, with_groups
+from .marked import Marked, choose_averaged, find_marked_steps, group_layers, unprofile
+from .repeated_layers import OPERATOR_COLUMNS, classes_with
 from .slow_steps import SlowSteps, slow_steps
 from .source_lines import NO_LINE, by_line, lines_of
 from .statistics import Floats, Ints
@@ -108,48 +108,48 @@ class Row:
 
 def has_memory_only(recording: Recording) -> bool:
     """Whether a recording has the memory of a step, and no time of one."""
+    if not recording.count_rows("peaks"):
+        return False
     steps = recording.frame("steps")
-    return bool(
-        recording.count_rows("peaks")
-        and steps["profiled"].all()
-        and select_profiled_steps(steps).empty
-    )
+    return bool(steps["profiled"].all() and select_profiled_steps(steps).empty)
 
 
-def _say_what_host_did(recording: Recording, steps: pd.DataFrame) -> str:
+def _describe_host(recording: Recording, steps: pd.DataFrame) -> str:
     """The longest ranges of the host in a profiled step, or else its calls, as a sentence; empty
     where neither is known.
     """
     profiled = select_profiled_steps(steps)
+    if profiled.empty:
+        return ""
     whole_ns = float(profiled["duration_ns"].sum())
+    step_ms = number(whole_ns / 1e6 / len(profiled))
     for table, what in (("ranges", "ranges"), ("api_calls", "calls")):
         rows = recording.frame(table, ["name", "step", "duration_ns"])
-        rows = rows[rows["step"].isin(profiled["step"]) & rows["duration_ns"].notna()]
-        sums = rows.groupby("name", observed=True)["duration_ns"].sum().astype(float)
+        inside = rows["step"].isin(profiled["step"]) & rows["duration_ns"].notna()
+        by_name = rows[inside].groupby("name", observed=True)["duration_ns"]
+        sums = by_name.sum().astype(float)
         longest = sums[sums < _AROUND * whole_ns].nlargest(_MOST_OF_HOST)
-        if len(longest) and len(profiled):
-            named = ", ".join(
-                f"{name} {number(time_ns / 1e6 / len(profiled))} ms"
-                for name, time_ns in longest.items()
-            )
-            step_ms = whole_ns / 1e6 / len(profiled)
-            return f" Of a step of {number(step_ms)} ms the longest {what} of the host are {named}."
+        parts = []
+        for name, time_ns in longest.items():
+            parts.append(f"{name} {number(time_ns / 1e6 / len(profiled))} ms")
+        if parts:
+            named = ", ".join(parts)
+            return f" Of a step of {step_ms} ms the longest {what} of the host are {named}."
     return ""
 
 
 def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
     """The roofs of the device that the row's rates are above."""
     time_s = (row.flops or 0.0) / row.gflop_per_s / 1e9 if row.gflop_per_s else math.inf
-    return hardware.exceeded(
-        row.precisions, time_s, None if row.gb_per_s is None else row.gb_per_s * 1e9
-    )
+    bytes_per_s = None if row.gb_per_s is None else row.gb_per_s * 1e9
+    return hardware.exceeded(row.precisions, time_s, bytes_per_s)
 
 
 @dataclass(frozen=True)
 class Breakdown:
     """The groups of one batch size; their times add up to `time_ms`.
 
-    If every step was profiled, e.g. in an imported profile, `time_ms` is that of the profiled
+    If every step was profiled, e.g. in an imported profile, `time_ms` is the time of the profiled
     steps.
     """
 
@@ -203,52 +203,46 @@ def break_down_recording(
             f"No work of GPU {device} is recorded; of these there is some: {numbers}."
         )
     steps = judge_steps(recording, recording.frame("steps"))
-    classes = recording.meta.get("layer_classes")
-    marked = (
-        None
-        if steps.empty
-        else find_marked_steps(recording.frame("marks"), steps, recording.statistic)
-    )
+    marked = None
+    if not steps.empty:
+        marked = find_marked_steps(recording.frame("marks"), steps, recording.statistic)
     if has_memory_only(recording):
         raise CurvescopeError(_MEMORY_ONLY.format(path=recording.named))
     if recording.work == KERNEL and not any(map(recording.count_rows, ("kernels", "memory"))):
-        raise CurvescopeError(f"{_NO_WORK}{_say_what_host_did(recording, steps)} {RECORD_DEVICE}")
-    work = device_work(recording, copied_bytes=True, device=device)
+        raise CurvescopeError(f"{_NO_WORK}{_describe_host(recording, steps)} {RECORD_DEVICE}")
     lines = lines_of(recording) if by == "line" else None
     if lines is not None and (steps.empty or lines.empty):
         raise CurvescopeError(NO_LINES)
     operators = None
     if by == "layer" and not by_instance:
-        operators = recording.arrow(
-            "operators", ["batch", "layer", "phase", "op", "arguments", "calls"]
-        )
+        operators = recording.arrow("operators", OPERATOR_COLUMNS)
     breakdown = break_down(
         steps,
-        work,
+        device_work(recording, copied_bytes=True, device=device),
         by,
         batch,
         recording.statistic,
-        classes,
+        recording.meta.get("layer_classes"),
         marked,
         operators,
         lines,
-        partial(unprofiled, steps=steps, recording=recording),
+        partial(unprofile, steps=steps, recording=recording),
     )
     if by == "op" and recording.work != KERNEL:
         breakdown = _with_own_calls(breakdown, recording)
     busy_ms = {}
     if device is None and len(gpus) > 1:
-        of_each = {
-            gpu: break_down_recording(recording, "phase", breakdown.batch, device=gpu)
-            for gpu in gpus
-        }
-        busy_ms = {
-            gpu: math.fsum(row.time_ms for row in of_gpu.groups) for gpu, of_gpu in of_each.items()
-        }
-    unit = RECORDING if steps.empty else recording.unit
-    slow = {found.batch: found for found in slow_steps(recording, steps)}.get(breakdown.batch)
+        for gpu in gpus:
+            of_gpu = break_down_recording(recording, "phase", breakdown.batch, device=gpu)
+            busy_ms[gpu] = math.fsum(row.time_ms for row in of_gpu.groups)
+    slow = {each.batch: each for each in slow_steps(recording, steps)}
     return replace(
-        breakdown, unit=unit, work=recording.work, device=device, busy_ms=busy_ms, slow=slow
+        breakdown,
+        unit=RECORDING if steps.empty else recording.unit,
+        work=recording.work,
+        device=device,
+        busy_ms=busy_ms,
+        slow=slow.get(breakdown.batch),
     )
 
 
@@ -257,15 +251,17 @@ def _with_own_calls(breakdown: Breakdown, recording: Recording) -> Breakdown:
     counted the operators inside them.
     """
     table = recording.arrow("kernels", ["step", "op", "name", "part"])
-    table = table.filter(pc.equal(table["op"].cast("string"), table["name"].cast("string")))
-    rows = table.to_pandas()
-    first = rows["step"].isin(breakdown.used) & rows["part"].fillna(0).eq(0)
-    calls = rows.loc[first, "op"].astype(str).value_counts() / max(len(breakdown.used), 1)
-    rows_with = (
-        replace(row, calls=float(calls[row.label])) if row.label in calls else row
-        for row in breakdown.rows
-    )
-    return replace(breakdown, rows=tuple(rows_with))
+    is_outermost = pc.equal(table["op"].cast("string"), table["name"].cast("string"))
+    kernels = table.filter(is_outermost).to_pandas()
+    first = kernels["step"].isin(breakdown.used) & kernels["part"].fillna(0).eq(0)
+    count = kernels.loc[first, "op"].astype(str).value_counts()
+    rows = []
+    for row in breakdown.rows:
+        if row.label in count:
+            calls = float(count[row.label] / max(len(breakdown.used), 1))
+            row = replace(row, calls=calls)
+        rows.append(row)
+    return replace(breakdown, rows=tuple(rows))
 
 
 def break_down(
@@ -284,48 +280,42 @@ def break_down(
     line.
 
     `operators` tell which layers are equal, see `find_repeated_layers`; None keeps all apart.
-    `correct` is a function of the times of steps without marks, e.g. `marked.unprofiled`.
+    `correct` is a function of the times of steps without marks, e.g. `marked.unprofile`.
     CurvescopeError if there is nothing to split.
     """
+    classes = layer_classes or {}
     if steps.empty:
-        return _totals(work, by, layer_classes or {})
+        return _totals(work, by, classes)
     batch, curve = _pick_batch(steps, batch, statistic)
     profiled = select_profiled_steps(steps, batch)
     if profiled.empty:
         which = "step" if batch is None else f"step of batch {batch}"
         raise CurvescopeError(f"No {which} was profiled: there is nothing to break down.")
-    times = kernel_times(
-        work, profiled, _columns_for(by), (*_AMOUNTS, _DURATION), by_name=by == "kernel"
-    )
-    busy = (times["name"] != IDLE).to_numpy()
-    if not busy.any() and not any(
-        piece.num_rows for piece in work(["step"])
-    ):  # unrecorded work is not idle time
+    amounts = (*_AMOUNTS, _DURATION)
+    times = kernel_times(work, profiled, _columns_for(by), amounts, by_name=by == "kernel")
+    # unrecorded work is not idle time
+    has_work = (times["name"] != IDLE).any() or any(piece.num_rows for piece in work(["step"]))
+    if not has_work:
         raise CurvescopeError(f"{_NO_WORK} {RECORD_DEVICE}")
-    walls_ms = profiled["duration_ns"].to_numpy(np.float64) / 1e6
     times = choose_averaged(times, steps, statistic, marked is not None)
     numbers = tuple(list_used_steps(times))
-    used = np.searchsorted(profiled["step"].to_numpy(), numbers)
-    classes = layer_classes or {}
+    profiled_numbers = profiled["step"].to_numpy()
+    used = np.searchsorted(profiled_numbers, numbers)
     if operators is not None:
         kernels = partial(_count_kernels, work, profiled)
-        groups = find_repeated_layers(
-            times, operators, classes, None if marked is None else marked.layers(), kernels
-        )
-        names, classes = group_of(groups), classes_with(classes, groups)
-        times = times.assign(layer=with_groups(times["layer"], names))
-        marked = None if marked is None else marked.group_by(names)
+        times, marked, groups = group_layers(times, operators, classes, marked, kernels)
+        classes = classes_with(classes, groups)
     times = correct(times) if marked is None else marked.settle(times)[0]
     busy = (times["name"] != IDLE).to_numpy()
-    times["step"] = np.searchsorted(profiled["step"].to_numpy(), times["step"].to_numpy())
+    times["step"] = np.searchsorted(profiled_numbers, times["step"].to_numpy())
     if lines is not None:
         times = by_line(times, lines[lines["batch"] == batch])
         busy = (times["line"] != f"{IDLE} at {NO_LINE}").to_numpy()
-    rows = _rows(times[busy], by, classes, used, len(walls_ms))
+    rows = _rows(times[busy], by, classes, used, len(profiled))
     waits = ~busy & (times["phase"] == INPUT).to_numpy()
     if waits.any():
-        rows.append(_idle_row(WAITING_FOR_INPUT, times[waits], len(walls_ms), used))
-    rows.append(_idle_row(IDLE, times[~busy & ~waits], len(walls_ms), used))
+        rows.append(_idle_row(WAITING_FOR_INPUT, times[waits], len(profiled), used))
+    rows.append(_idle_row(IDLE, times[~busy & ~waits], len(profiled), used))
     whole_ms = math.fsum(row.time_ms for row in rows)
     if curve is None:
         every = steps if batch is None else steps[steps["batch"] == batch]
@@ -346,7 +336,7 @@ def break_down(
     is_longer = marked is None and whole_ms > _SCALED * pace_ms
     scale = pace_ms / whole_ms if is_longer else 1.0
     overhead_ms = pace_ms - scale * whole_ms
-    (spread,) = _spreads(walls_ms[None, used])
+    (spread,) = _spreads(durations_ms(profiled)[None, used])
     rows = [_scale_row(row, scale) for row in rows]
     rows.append(Row(OVERHEAD, overhead_ms, spread))
     if not of_all_steps:
@@ -357,7 +347,7 @@ def break_down(
         rows=tuple(rows),
         overhead_ms=overhead_ms,
         n_timed=point.n,
-        n_profiled=len(walls_ms),
+        n_profiled=len(profiled),
         n_used=len(used),
         used=numbers,
         scale=scale,
@@ -385,18 +375,15 @@ def _pick_batch(
     unprofiled.
     """
     curve = None if steps["profiled"].all() else cost_curve(steps, statistic)
-    batches = (
-        curve.conditions
-        if curve
-        else tuple(sorted(int(b) for b in steps["batch"].dropna().unique()))
-    )
+    if curve:
+        batches = curve.conditions
+    else:
+        batches = tuple(sorted(map(int, steps["batch"].dropna().unique())))
     if batch is None and batches:
         batch = batches[-1]
     if batch is not None and batch not in batches:
-        measured = (
-            ", ".join(map(str, batches))
-            or "steps of unknown batch size; give it with --batch when importing"
-        )
+        sizes = ", ".join(map(str, batches))
+        measured = sizes or "steps of unknown batch size; give it with --batch when importing"
         raise CurvescopeError(f"Batch {batch} was not measured; this recording has {measured}.")
     return batch, curve
 
@@ -421,10 +408,12 @@ def _count_kernels(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
     number = profiled["step"].to_numpy(np.int64)
 
     def inside(columns: Sequence[str]) -> Iterator[pa.Table]:
-        for piece in work(list(dict.fromkeys(["step", *columns]))):
+        read = list(dict.fromkeys(["step", *columns]))
+        for piece in work(read):
             yield of_steps(piece, number)[0]
 
-    return kernel_totals(inside, _columns_for("layer"), ()).assign(batch=profiled["batch"].iloc[0])
+    totals = kernel_totals(inside, _columns_for("layer"), ())
+    return totals.assign(batch=profiled["batch"].iloc[0])
 
 
 def _columns_for(by: str) -> list[str]:
@@ -436,12 +425,12 @@ def _columns_for(by: str) -> list[str]:
 
 def _with_layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> pd.DataFrame:
     """The groups with the label of the work, which names layer and phase, in place of the layer."""
-    columns = ["layer", "phase", "kind"]
-    code = groups.groupby(columns, dropna=False, sort=False).ngroup().to_numpy()
-    different = groups[columns].iloc[np.unique(code, return_index=True)[1]]
-    keys = [Key.of(*row) for row in different.itertuples(index=False)]
-    labels = np.array([key.label_with(classes.get(key.layer or "")) for key in keys], dtype=object)
-    return groups.assign(layer=labels[code], phase=None)
+    code, different = _number_groups(groups, ["layer", "phase", "kind"])
+    labels = []
+    for row in different:
+        key = Key.of(*row)
+        labels.append(key.label_with(classes.get(key.layer or "")))
+    return groups.assign(layer=np.array(labels, dtype=object)[code], phase=None)
 
 
 def _rows(
@@ -450,59 +439,56 @@ def _rows(
     """One row per group, over the steps used, largest first."""
     if by == "layer":
         groups = _with_layer_labels(groups, classes)
-    code, labels = _number_groups(groups, ROW_COLUMNS[by])
+    code, different = _number_groups(groups, ROW_COLUMNS[by])
+    count = len(different)
     position = np.full(steps, -1, np.int64)
     position[used] = np.arange(len(used))
     step = position[groups["step"].to_numpy()]
     inside = step >= 0
     groups, code, step = groups[inside], code[inside], step[inside]
-    per_step_ns = np.zeros((len(labels), len(used)))
+    per_step_ns = np.zeros((count, len(used)))
     np.add.at(per_step_ns, (code, step), groups["exclusive_ns"].to_numpy())
     spreads = _spreads(per_step_ns / 1e6)
-    amounts = _sum_amounts(groups, code, len(labels))
+    amounts = _sum_amounts(groups, code, count)
     # the operators of a fused kernel are of one kernel
     shared = groups["shared"] & (by in ("layer", "op"))
-    fused_ns = np.bincount(code, groups["exclusive_ns"] * shared, len(labels))
-    durations_ns = np.bincount(code, groups[_DURATION].fillna(0.0), len(labels))
+    fused_ns = np.bincount(code, groups["exclusive_ns"] * shared, count)
+    durations_ns = np.bincount(code, groups[_DURATION].fillna(0.0), count)
     precisions = _precisions(groups, code, len(used))
     rows = []
-    for i, label in enumerate(labels):
-        runs = not label.startswith(IDLE)
+    for i, key in enumerate(different):
+        named = [str(part) for part in key if not pd.isna(part)]
+        label = " ".join(named) or f"no {ROW_COLUMNS[by][0]}"
         time_ms = float(per_step_ns[i].sum()) / 1e6
-        calls = amounts["calls"].totals[i] or 0.0
         flops, moved, measured, tensor = (amounts[name].rate(i, time_ms) for name in _AMOUNTS)
-        rows.append(
-            Row(
-                label=label,
-                time_ms=time_ms / len(used),
-                spread_ms=spreads[i],
-                calls=calls / len(used) if runs else None,
-                flops=None if flops.total is None else flops.total / len(used),
-                gflop_per_s=flops.giga_per_s,
-                gb_per_s=moved.giga_per_s,
-                measured_gb_per_s=measured.giga_per_s,
-                flops_time_share=flops.time_share,
-                bytes_time_share=moved.time_share,
-                measured_time_share=measured.time_share,
-                tensor_pipe_use=tensor.giga_per_s,
-                tensor_time_share=tensor.time_share,
-                shared_time_share=_part_of(float(fused_ns[i]) / 1e6, time_ms),
-                precisions=precisions.get(i, {}),
-                duration_ms=float(durations_ns[i]) / 1e6 / len(used) if runs else None,
-            )
+        row = Row(
+            label=label,
+            time_ms=time_ms / len(used),
+            spread_ms=spreads[i],
+            flops=None if flops.total is None else flops.total / len(used),
+            gflop_per_s=flops.giga_per_s,
+            gb_per_s=moved.giga_per_s,
+            measured_gb_per_s=measured.giga_per_s,
+            flops_time_share=flops.time_share,
+            bytes_time_share=moved.time_share,
+            measured_time_share=measured.time_share,
+            tensor_pipe_use=tensor.giga_per_s,
+            tensor_time_share=tensor.time_share,
+            shared_time_share=_part_of(float(fused_ns[i]) / 1e6, time_ms),
+            precisions=precisions.get(i, {}),
         )
+        if not label.startswith(IDLE):
+            calls = (amounts["calls"].totals[i] or 0.0) / len(used)
+            row = replace(row, calls=calls, duration_ms=float(durations_ns[i]) / 1e6 / len(used))
+        rows.append(row)
     return sorted(rows, key=lambda row: (-row.time_ms, row.label))
 
 
-def _number_groups(groups: pd.DataFrame, keys: list[str]) -> tuple[Ints, list[str]]:
-    """The number of the group of each row, and the label of each group."""
+def _number_groups(groups: pd.DataFrame, keys: list[str]) -> tuple[Ints, list[tuple[Any, ...]]]:
+    """The number of the group of each row, and the key of each group."""
     code = groups.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
     _, first = np.unique(code, return_index=True)
-    labels = []
-    for key in groups[keys].iloc[first].itertuples(index=False):
-        named = [str(part) for part in key if not pd.isna(part)]
-        labels.append(" ".join(named) or f"no {keys[0]}")
-    return code, labels
+    return code, list(groups[keys].iloc[first].itertuples(index=False))
 
 
 def _part_of(part_ms: float, time_ms: float) -> float | None:
@@ -542,31 +528,30 @@ def _sum_amounts(groups: pd.DataFrame, code: Ints, count: int) -> dict[str, _Amo
     groups = groups.assign(**{_TENSOR: groups[_TENSOR] * groups["exclusive_ns"]})
     columns = ["calls", *_AMOUNTS]
     sums = groups[columns].groupby(code).sum(min_count=1).reindex(range(count))
-    exclusive = groups["exclusive_ns"].to_numpy(np.float64)
-    rated = np.where(groups["name"].str.startswith(COPIES), groups[_DURATION], exclusive)
+    exclusive_ns = groups["exclusive_ns"].to_numpy(np.float64)
+    is_copy = groups["name"].str.startswith(COPIES)
+    rated_ns = np.where(is_copy, groups[_DURATION], exclusive_ns)
     amounts = {}
     for name in columns:
         has_amount = groups[name].notna().to_numpy()
-        known_ms, rated_ms = (
-            np.bincount(code[has_amount], times_ns[has_amount] / 1e6, count).tolist()
-            for times_ns in (exclusive, rated)
-        )
+        own = code[has_amount]
+        known_ms = np.bincount(own, exclusive_ns[has_amount] / 1e6, count)
+        rated_ms = np.bincount(own, rated_ns[has_amount] / 1e6, count)
         totals = [None if pd.isna(total) else float(total) for total in sums[name]]
-        amounts[name] = _Amount(totals, known_ms, rated_ms)
+        amounts[name] = _Amount(totals, known_ms.tolist(), rated_ms.tolist())
     return amounts
 
 
 def _precisions(groups: pd.DataFrame, code: Ints, steps: int) -> dict[int, dict[str, float]]:
     """FLOPs per step of each row by the precision of its kernels."""
     worked = groups["flops"].gt(0).to_numpy()
-    named = groups["name"][worked].map(
-        {name: kernel_precision(str(name)) for name in groups["name"].unique()}
-    )
-    sums = groups["flops"][worked].groupby([code[worked], named.to_numpy()]).sum()
-    by_gpu: dict[int, dict[str, float]] = {}
-    for (row, precision), flops in sums.items():
-        by_gpu.setdefault(int(row), {})[str(precision)] = float(flops) / steps
-    return by_gpu
+    precision_of = {name: kernel_precision(str(name)) for name in groups["name"].unique()}
+    precision = groups["name"][worked].map(precision_of)
+    sums = groups["flops"][worked].groupby([code[worked], precision.to_numpy()]).sum()
+    by_row: dict[int, dict[str, float]] = {}
+    for (row, name), flops in sums.items():
+        by_row.setdefault(int(row), {})[str(name)] = float(flops) / steps
+    return by_row
 
 
 def _spreads(per_step: Floats) -> list[float | None]:

@@ -1,7 +1,7 @@
 """Collectives of a recording: messages, rates, overlap with other kernels, and how much they slow
 these down.
 
-Rates are those of nccl-tests (doc/PERFORMANCE.md there) over the time of the kernel, which waits
+Rates are as in nccl-tests (doc/PERFORMANCE.md there) over the time of the kernel, which waits
 for the last rank too: they are lower bounds. The slow-down of a kernel is its time beside
 communication (at least half of the call), with which it shares SMs and DRAM, minus the mean time of
 the same kernel (name, grid, block, FLOPs) at the same batch size where no communication runs.
@@ -94,7 +94,9 @@ def bus_factor(name: str, ranks: int) -> float | None:
     """
     if name in _WHOLE:
         return 1.0
-    return _PARTS[name] * (ranks - 1) / ranks if name in _PARTS else None
+    if name in _PARTS:
+        return _PARTS[name] * (ranks - 1) / ranks
+    return None
 
 
 def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communication | None:
@@ -110,17 +112,20 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
     if communicating.empty:
         return None
     count, compared = len(profiled), _compare(other)
-    excess = normal_estimate(
-        float(compared["excess_ms"].sum()) / count, _error_ms(compared) / count
-    )
+    excess_ms = float(compared["excess_ms"].sum()) / count
+    excess = normal_estimate(excess_ms, _error_ms(compared) / count)
+    by_device_ms = _union_by_device_ms(communicating)
+    other_by_device_ms = _union_by_device_ms(other)
+    exposed_ms = []
+    for place, time_ms in _union_by_device_ms(calls).items():
+        exposed_ms.append(time_ms - other_by_device_ms.get(place, 0.0))
+    whole_ms = sum(_union_by_device_ms(calls).values())
     return Communication(
         collectives=_collectives(communicating, count),
-        time_ms=_union_ms(communicating) / count,
-        exposed_ms=(_union_ms(calls) - _union_ms(other)) / count,
-        most_exposed_ms=_most_exposed_ms(calls, other) / count,
-        by_device_ms={
-            place: time_ms / count for place, time_ms in _union_by_device_ms(communicating).items()
-        },
+        time_ms=sum(by_device_ms.values()) / count,
+        exposed_ms=(whole_ms - sum(other_by_device_ms.values())) / count,
+        most_exposed_ms=max(exposed_ms) / count,
+        by_device_ms={place: time_ms / count for place, time_ms in by_device_ms.items()},
         beside_ms=float(other.loc[other["beside"], "ms"].sum()) / count,
         compared_ms=float(compared["ms"].sum()) / count,
         slowed=_sum_slow_downs(compared, count),
@@ -137,36 +142,32 @@ def slow_downs(
 
     Columns, per step, are expected_ms (time of the compared calls had they run alone), excess_ms
     (their slow-down), error_ms (its standard error), own_ms (part of the slow-down in the exclusive
-    time of the kernels) and shared_ms (the other part, in that of the communication beside them).
+    time of the kernels) and shared_ms (the rest, in the time of the communication beside them).
     """
     rows = []
-    profiled = select_profiled_steps(steps)
-    for batch, of_batch in profiled.groupby("batch"):
+    for batch, of_batch in select_profiled_steps(steps).groupby("batch"):
         calls = _calls(work, of_batch)
         compared = _compare(calls[~calls["communicates"]])
-        compared = compared.assign(
-            layer=[names.get(layer, layer) for layer in compared["layer"].astype(object)]
-        )
-        for (layer, phase), of_term in compared.groupby(
-            ["layer", "phase"], dropna=False, observed=True, sort=False
-        ):
+        layers = compared["layer"].astype(object)
+        compared["layer"] = [names.get(layer, layer) for layer in layers]
+        by_term = compared.groupby(["layer", "phase"], dropna=False, observed=True, sort=False)
+        for (layer, phase), of_term in by_term:
+            excess_ms = of_term["excess_ms"]
             # While two kernels run, each has half of the time.
-            shared = of_term["excess_ms"] * of_term["overlap_ms"] / of_term["ms"] / 2
-            sums = (of_term["alone_ms"].sum(), of_term["excess_ms"].sum(), _error_ms(of_term))
-            parts = ((of_term["excess_ms"] - shared).sum(), shared.sum())
-            rows.append(
-                (batch, layer, phase, *(float(value) / len(of_batch) for value in (*sums, *parts)))
-            )
+            shared_ms = excess_ms * of_term["overlap_ms"] / of_term["ms"] / 2
+            own_ms = (excess_ms - shared_ms).sum()
+            sums = of_term["alone_ms"].sum(), excess_ms.sum(), _error_ms(of_term)
+            times = [float(value) / len(of_batch) for value in (*sums, own_ms, shared_ms.sum())]
+            rows.append((batch, layer, phase, *times))
     amounts = ("expected_ms", "excess_ms", "error_ms", "own_ms", "shared_ms")
     return pd.DataFrame(rows, columns=["batch", "layer", "phase", *amounts])
 
 
 def _communicates(work: Work) -> bool:
-    names = {
-        name
-        for piece in work(["name"])
-        for name in pc.unique(piece["name"].cast(pa.string())).to_pylist()
-    }
+    names: set[str] = set()
+    for piece in work(["name"]):
+        different = pc.unique(piece["name"].cast(pa.string()))
+        names.update(different.to_pylist())
     return any(map(is_communication, names))
 
 
@@ -177,22 +178,22 @@ def _calls(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
     Adds the columns communicates, ms, overlap_ms and beside (for at least half of the call).
     """
     number = profiled["step"].to_numpy(np.int64)
-    pieces = [of_steps(piece, number)[0].select(_COLUMNS).cast(_SCHEMA) for piece in work(_COLUMNS)]
-    table = pa.concat_tables([_SCHEMA.empty_table(), *pieces])
-    calls = table.to_pandas(strings_to_categorical=True)
-    names = calls["name"].cat.categories
-    of_name = np.array([is_communication(name) for name in names], bool)
-    calls["communicates"] = of_name[calls["name"].cat.codes.to_numpy()] if len(names) else False
+    pieces = [_SCHEMA.empty_table()]
+    for piece in work(_COLUMNS):
+        inside, _ = of_steps(piece, number)
+        pieces.append(inside.select(_COLUMNS).cast(_SCHEMA))
+    calls = pa.concat_tables(pieces).to_pandas(strings_to_categorical=True)
+    names = calls["name"].cat
+    by_code = np.array([*map(is_communication, names.categories), False], bool)
+    communicates = by_code[names.codes.to_numpy()]
     start = calls["start_ns"].to_numpy(np.int64)
     end = start + calls["duration_ns"].to_numpy(np.int64)
     overlap = np.zeros(len(calls), np.int64)
     for rows in calls.groupby(_PLACE, dropna=False).indices.values():
-        communicating = calls["communicates"].to_numpy()[rows]
-        for own, others in (
-            (rows[communicating], rows[~communicating]),
-            (rows[~communicating], rows[communicating]),
-        ):
-            overlap[own] = _cover(start[own], end[own], start[others], end[others])
+        communicating, others = rows[communicates[rows]], rows[~communicates[rows]]
+        for own, beside in (communicating, others), (others, communicating):
+            overlap[own] = _cover(start[own], end[own], start[beside], end[beside])
+    calls["communicates"] = communicates
     calls["ms"], calls["overlap_ms"] = (end - start) / 1e6, overlap / 1e6
     calls["beside"] = calls["overlap_ms"] >= _BESIDE * calls["ms"]
     return calls[calls["ms"] > 0]
@@ -202,12 +203,10 @@ def _merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Starts and ends of the union of intervals, in order."""
     order = np.argsort(start, kind="stable")
     begins, ends = start[order], np.maximum.accumulate(end[order])
-    first = (
-        np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))
-        if len(begins)
-        else np.zeros(0, np.int64)
-    )
-    return begins[first], ends[np.append(first[1:], len(begins))[: len(first)] - 1]
+    if not len(begins):
+        return begins, ends
+    apart = begins[1:] > ends[:-1]
+    return begins[np.append(True, apart)], ends[np.append(apart, True)]
 
 
 def _cover(start: Ints, end: Ints, other_start: Ints, other_end: Ints) -> Ints:
@@ -225,32 +224,20 @@ def _cover(start: Ints, end: Ints, other_start: Ints, other_end: Ints) -> Ints:
     return until(end) - until(start)
 
 
-def _union_ms(calls: pd.DataFrame) -> float:
-    """Time in which some of the calls run, summed over devices."""
-    return sum(_union_by_device_ms(calls).values())
-
-
 def _union_by_device_ms(calls: pd.DataFrame) -> dict[str, float]:
     """Time in which some of the calls run on each device, whose process is named where others have
     one like it.
     """
-    collectives = {}
+    start = calls["start_ns"].to_numpy(np.int64)
+    end = start + calls["duration_ns"].to_numpy(np.int64)
+    times_ms = {}
     places = calls.groupby(_PLACE, dropna=False).indices
     alone = len({device for _, device in places}) == len(places)
     for (process, device), rows in places.items():
         place = f"GPU {device}" if alone else f"GPU {device} of process {process}"
-        start, duration = (calls[c].to_numpy(np.int64)[rows] for c in ("start_ns", "duration_ns"))
-        begins, ends = _merge(start, start + duration)
-        collectives[place] = int((ends - begins).sum()) / 1e6
-    return collectives
-
-
-def _most_exposed_ms(calls: pd.DataFrame, other: pd.DataFrame) -> float:
-    """Time on one device in which communication runs and nothing else, of the device with most of
-    it.
-    """
-    whole, others = _union_by_device_ms(calls), _union_by_device_ms(other)
-    return max(time_ms - others.get(place, 0.0) for place, time_ms in whole.items())
+        begins, ends = _merge(start[rows], end[rows])
+        times_ms[place] = int((ends - begins).sum()) / 1e6
+    return times_ms
 
 
 def _compare(other: pd.DataFrame) -> pd.DataFrame:
@@ -259,80 +246,74 @@ def _compare(other: pd.DataFrame) -> pd.DataFrame:
     Adds key, alone_ms (mean of a call alone), excess_ms, and the variances of that mean (alone_var)
     and of a call beside communication (beside_var), in ms².
     """
-    other = other.assign(key=other.groupby(_SAME, dropna=False, observed=True).ngroup())
+    kernels = other.groupby(_SAME, dropna=False, observed=True)
+    other = other.assign(key=kernels.ngroup())
     alone = other[other["overlap_ms"] == 0].groupby("key")["ms"].agg(["mean", "var", "size"])
     slow = other[other["beside"]].groupby("key")["ms"].agg(["var", "size"])
-    often = alone.index[alone["size"] >= _LEAST_CALLS].intersection(
-        slow.index[slow["size"] >= _LEAST_CALLS]
-    )
-    rows = other[other["beside"] & other["key"].isin(often)]
-    alone_ms = rows["key"].map(alone["mean"])
-    return rows.assign(
-        alone_ms=alone_ms,
-        excess_ms=rows["ms"] - alone_ms,
-        alone_var=rows["key"].map(alone["var"] / alone["size"]),
-        beside_var=rows["key"].map(slow["var"]),
-    )
+    often_alone = alone.index[alone["size"] >= _LEAST_CALLS]
+    often_slow = slow.index[slow["size"] >= _LEAST_CALLS]
+    is_compared = other["key"].isin(often_alone.intersection(often_slow))
+    rows = other[other["beside"] & is_compared].copy()
+    rows["alone_ms"] = rows["key"].map(alone["mean"])
+    rows["excess_ms"] = rows["ms"] - rows["alone_ms"]
+    rows["alone_var"] = rows["key"].map(alone["var"] / alone["size"])
+    rows["beside_var"] = rows["key"].map(slow["var"])
+    return rows
 
 
 def _error_ms(compared: pd.DataFrame) -> float:
     """Standard error of the sum of the slow-downs: calls of one kernel share the mean that they are
     compared with.
     """
-    calls = compared.groupby("key").agg(
-        n=("ms", "size"), alone=("alone_var", "first"), beside=("beside_var", "first")
-    )
-    return math.sqrt(float((calls["n"] * calls["beside"] + calls["n"] ** 2 * calls["alone"]).sum()))
+    kernels = compared.groupby("key")
+    n = kernels["ms"].size()
+    of_calls = n * kernels["beside_var"].first()
+    of_mean = n**2 * kernels["alone_var"].first()
+    return math.sqrt(float((of_calls + of_mean).sum()))
 
 
 def _sum_slow_downs(compared: pd.DataFrame, steps: int) -> tuple[Slowed, ...]:
-    slowed = [
-        Slowed(
-            str(name),
-            len(rows) / steps,
-            float(rows["alone_ms"].mean()),
-            float(rows["ms"].mean()),
-            float(rows["excess_ms"].sum()) / steps,
-        )
-        for name, rows in compared.groupby("name", observed=True)
-    ]
+    slowed = []
+    for name, rows in compared.groupby("name", observed=True):
+        alone_ms, beside_ms = float(rows["alone_ms"].mean()), float(rows["ms"].mean())
+        excess_ms = float(rows["excess_ms"].sum()) / steps
+        slowed.append(Slowed(str(name), len(rows) / steps, alone_ms, beside_ms, excess_ms))
     return tuple(sorted(slowed, key=lambda kernel: -kernel.excess_ms))
 
 
 def _collectives(calls: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
     """Calls by collective, group size, message and algorithm, the longest first."""
     names = calls["name"].astype(object)
-    by_name = names.map(
-        {name: collective_of_kernel(name) or short_name(name) for name in names.unique()}
-    )
-    calls = calls.assign(
-        collective=calls["collective"].astype(object).fillna(by_name),
-        algorithm=names.map({name: algorithm(name) for name in names.unique()}),
-    )
+    collective_of, algorithm_of = {}, {}
+    for name in names.unique():
+        collective_of[name] = collective_of_kernel(name) or short_name(name)
+        algorithm_of[name] = algorithm(name)
+    collective = calls["collective"].astype(object).fillna(names.map(collective_of))
+    calls = calls.assign(collective=collective, algorithm=names.map(algorithm_of))
+    grouped = calls.groupby([*_DESCRIBED, "algorithm"], dropna=False, sort=False)
     collectives = []
-    for (name, ranks, message, how), rows in calls.groupby(
-        [*_DESCRIBED, "algorithm"], dropna=False, sort=False
-    ):
-        time_ms, calls = float(rows["ms"].sum()), len(rows)
+    for (name, ranks, message, how), rows in grouped:
+        time_ms, count = float(rows["ms"].sum()), len(rows)
         size = None if pd.isna(message) else int(message)
         group = None if pd.isna(ranks) else int(ranks)
         factor = None if group is None else bus_factor(str(name), group)
-        mean = giga_per_s(size, time_ms / calls)
+        mean = giga_per_s(size, time_ms / count)
         fastest = giga_per_s(size, float(rows["ms"].min()))
-        collectives.append(
-            Collectives(
-                name=str(name),
-                ranks=group,
-                message_bytes=size,
-                algorithm=None if pd.isna(how) else str(how),
-                calls=calls / steps,
-                time_ms=time_ms / steps,
-                overlapped=float(rows["overlap_ms"].sum()) / time_ms,
-                algorithm_gb_per_s=mean,
-                bus_gb_per_s=None if mean is None or factor is None else mean * factor,
-                fastest_bus_gb_per_s=None
-                if fastest is None or factor is None
-                else fastest * factor,
-            )
+        of_calls = Collectives(
+            name=str(name),
+            ranks=group,
+            message_bytes=size,
+            algorithm=None if pd.isna(how) else str(how),
+            calls=count / steps,
+            time_ms=time_ms / steps,
+            overlapped=float(rows["overlap_ms"].sum()) / time_ms,
+            algorithm_gb_per_s=mean,
+            bus_gb_per_s=_scale(mean, factor),
+            fastest_bus_gb_per_s=_scale(fastest, factor),
         )
+        collectives.append(of_calls)
     return tuple(sorted(collectives, key=lambda collective: -collective.time_ms))
+
+
+def _scale(rate: float | None, factor: float | None) -> float | None:
+    return None if rate is None or factor is None else rate * factor

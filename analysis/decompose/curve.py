@@ -53,7 +53,7 @@ from .statistics import (
     spread_of,
     sum_estimate,
     time_estimate,
-    widened,
+    widen,
 )
 
 _MS_PER_S = 1e3
@@ -186,13 +186,13 @@ class Curve:
         lose their first rounds for it. Where only a few conditions have more rounds, their points
         stay those of the rounds of all: else a machine that became slower would bend the curve.
         """
-        wide = max(self.focused, key=lambda one: (len(one.points), one.rounds), default=self)
+        wide = max(self.focused, key=lambda curve: (len(curve.points), curve.rounds), default=self)
         if 2 * len(wide.points) <= len(self.points):
             return self
         if condition in wide.conditions:
             return wide
-        able = [one for one in self.focused if condition in one.conditions]
-        return max(able, key=lambda one: one.rounds, default=self)
+        able = [curve for curve in self.focused if condition in curve.conditions]
+        return max(able, key=lambda curve: curve.rounds, default=self)
 
     def evaluate(self, functional: Functional) -> Estimate:
         """The functional of T with its interval, in the functional's unit."""
@@ -439,7 +439,7 @@ def _curve_of(
                 [rounds.get(round_, _NONE) for round_ in shared], drawn, statistic
             )
             if statistic == FASTER_HALF:
-                drawn_times = widened(drawn_times, center, used)
+                drawn_times = widen(drawn_times, center, used)
         else:
             drawn_times = np.full(len(drawn), center)
         time = time_estimate(

@@ -33,17 +33,14 @@ def share_by_layer_ns(
 ) -> tuple[Floats, float]:
     """Share the window as `exclusive_ns`, the lowest level, from 0, first.
 
-    An instant belongs in equal shares to the intervals of the lowest level that run in it; those of
-    higher levels get nothing.
+    An instant belongs in equal shares to the intervals of the lowest level that run in it;
+    intervals of higher levels get nothing.
     """
     # Relative to the window, so that float64 holds nanoseconds of any clock without rounding.
-    start = np.clip(np.asarray(start_ns, dtype=np.int64) - window_start_ns, 0, window_ns)
-    end = (
-        np.asarray(start_ns, dtype=np.int64)
-        + np.asarray(duration_ns, dtype=np.int64)
-        - window_start_ns
-    )
-    end = np.maximum(np.clip(end, 0, window_ns), start)
+    begin = np.asarray(start_ns, dtype=np.int64) - window_start_ns
+    stop = begin + np.asarray(duration_ns, dtype=np.int64)
+    start = np.clip(begin, 0, window_ns)
+    end = np.maximum(np.clip(stop, 0, window_ns), start)
     edges = np.unique(np.concatenate([start, end, [0, window_ns]]))
     first, last = np.searchsorted(edges, start), np.searchsorted(edges, end)
     free = np.diff(edges).astype(np.float64)
@@ -51,12 +48,12 @@ def share_by_layer_ns(
     level = np.asarray(levels, dtype=np.int64)
     for number in np.unique(level):
         of_level = level == number
-        running = np.zeros(len(edges) + 1, dtype=np.int64)
-        np.add.at(running, first[of_level], 1)
-        np.add.at(running, last[of_level], -1)
-        running = np.cumsum(running)[: len(edges) - 1]
+        changes = np.zeros(len(edges), dtype=np.int64)
+        np.add.at(changes, first[of_level], 1)
+        np.add.at(changes, last[of_level], -1)
+        running = np.cumsum(changes)[:-1]
         share = np.divide(free, running, out=np.zeros_like(free), where=running > 0)
-        until = np.concatenate([[0.0], np.cumsum(share)])
+        until = np.append(0.0, np.cumsum(share))
         exclusive[of_level] = until[last[of_level]] - until[first[of_level]]
         free[running > 0] = 0.0
     return exclusive, float(free.sum())

@@ -85,15 +85,15 @@ class Finding:
         object.__setattr__(self, "shape", shapes[self.value.value > 0])
 
 
-def _known(curve: Curve) -> list[Condition]:
+def _list_settled(curve: Curve) -> list[Condition]:
     """The conditions, without sizes that a sweep found too late, and visited in under three rounds.
 
     Between two other sizes such a one would take their rounds from the test of these.
     """
     most = max(point.rounds for point in curve.points)
-    found = {condition for place in curve.jumps for condition in place}
+    probed = {condition for place in curve.jumps for condition in place}
     late = {point.condition for point in curve.points if point.rounds < min(_LEAST_ROUNDS, most)}
-    return [condition for condition in curve.conditions if condition not in late & found]
+    return [condition for condition in curve.conditions if condition not in late & probed]
 
 
 def find(curve: Curve, axis: str = "log2", *, late: bool = False) -> tuple[Finding, ...]:
@@ -102,7 +102,7 @@ def find(curve: Curve, axis: str = "log2", *, late: bool = False) -> tuple[Findi
     With `late` this includes sizes that a sweep found and visited in fewer than three rounds: a
     sweep that goes on visits them again.
     """
-    sizes = curve.conditions if late else _known(curve)
+    sizes = curve.conditions if late else _list_settled(curve)
     alone = find_outliers(curve.paces, sizes)
     usual = set(sizes) - {functional.at for functional in alone}
     pairs, inner = neighbours([size for size in sizes if size in usual], curve.jumps)
@@ -135,7 +135,7 @@ def list_undecided(curve: Curve, findings: Sequence[Finding], more: float) -> li
     """The findings of a look at a sweep that goes on: neither decided yet, nor beyond what the time
     allows.
 
-    Decided are anomalies at a stricter level than that of the end, as each look may err; and what
+    Decided are anomalies at a stricter level than at the end, as each look may err; and what
     is none of 5 % or more of the step by its interval. A negative excess is none of any size. The
     rounds at the time limit are `more` times those so far.
     """
@@ -273,7 +273,7 @@ def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
     overtaken size is in none.
     """
     slow = find_slow(curve.paces)
-    usual = [size for size in _known(curve) if size not in slow]
+    usual = [size for size in _list_settled(curve) if size not in slow]
     fixed_costs = [fixed_cost(*pair) for pair in neighbours(usual)[0] if pair not in curve.jumps]
     values = [curve.judging(functional).evaluate(functional) for functional in fixed_costs]
     for functional, value, p in zip(

@@ -38,9 +38,9 @@ class Functional:
     label: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        label = (
-            f"{self.kind} at {self.at}" if self.to is None else f"{self.kind} {self.at}→{self.to}"
-        )
+        label = f"{self.kind} at {self.at}"
+        if self.to is not None:
+            label = f"{self.kind} {self.at}→{self.to}"
         object.__setattr__(self, "label", label)
 
     @property
@@ -84,30 +84,31 @@ def fixed_cost(small: int, large: int) -> Functional:
     proportional to the batch.
     """
     ratio = large / small
-    weights = ((small, ratio / (ratio - 1)), (large, -1 / (ratio - 1)))
-    return Functional(FIXED_COST, small, large, weights, "ms")
+    of_small, of_large = ratio / (ratio - 1), -1 / (ratio - 1)
+    return Functional(FIXED_COST, small, large, ((small, of_small), (large, of_large)), "ms")
 
 
 def curvature(before: int, at: int, after: int, axis: str = "log2") -> Functional:
     """Curvature of the cost curve at a batch size; above 0 is concave-up, below 0 concave-down.
 
     On the axis `log2` it is the second divided difference of time per sample over log2 of the batch
-    size, in ms per sample; on doublings T(2b)/2b − 2·T(b)/b + T(b/2)/(b/2). `linear`: that of T
-    itself over the batch size, in ms per sample²; 0 for every cost that is fixed plus proportional.
-    `throughput`: that of the samples per second, b/T(b), over log2 of the batch size; below 0 the
-    throughput gains less by this doubling than by the one before.
+    size, in ms per sample; on doublings T(2b)/2b − 2·T(b)/b + T(b/2)/(b/2). On `linear` it is the
+    difference of T itself over the batch size, in ms per sample²; 0 for every cost that is fixed
+    plus proportional. On `throughput` it is the difference of the samples per second, b/T(b), over
+    log2 of the batch size; below 0 the throughput gains less by this doubling than by the one
+    before.
     """
+    points = before, at, after
     if axis in ("log2", "throughput"):
         left, right = log2(at / before), log2(after / at)
         # On doublings left = right = 1 and the weights are 1, -2, 1.
         mean = (left + right) / 2
         weights = (1 / (left * mean), -(1 / left + 1 / right) / mean, 1 / (right * mean))
-        points = zip((before, at, after), weights, strict=True)
         if axis == "throughput":
-            return Functional(
-                "curvature", at, None, tuple((b, w * b) for b, w in points), THROUGHPUT
-            )
-        return Functional("curvature", at, None, tuple((b, w / b) for b, w in points), "ms/sample")
+            of_rates = tuple((b, w * b) for b, w in zip(points, weights, strict=True))
+            return Functional("curvature", at, None, of_rates, THROUGHPUT)
+        per_sample = tuple((b, w / b) for b, w in zip(points, weights, strict=True))
+        return Functional("curvature", at, None, per_sample, "ms/sample")
     if axis != "linear":
         raise ValueError(f"axis is one of {AXES}, not {axis!r}")
     spans = (
@@ -115,10 +116,8 @@ def curvature(before: int, at: int, after: int, axis: str = "log2") -> Functiona
         (at - before) * (at - after),
         (after - before) * (after - at),
     )
-    points = zip((before, at, after), spans, strict=True)
-    return Functional(
-        "curvature", at, None, tuple((b, 2.0 / span) for b, span in points), "ms/sample²"
-    )
+    differences = tuple((b, 2.0 / span) for b, span in zip(points, spans, strict=True))
+    return Functional("curvature", at, None, differences, "ms/sample²")
 
 
 def bend(before: int, at: int, after: int) -> Functional:
@@ -128,7 +127,8 @@ def bend(before: int, at: int, after: int) -> Functional:
     plus proportional, so the fixed cost of a step, which larger batches share, is no anomaly.
     """
     ratio = (after - at) / (at - before)
-    return Functional(BEND, at, None, ((before, ratio), (at, -1.0 - ratio), (after, 1.0)), "ms")
+    weights = (before, ratio), (at, -1.0 - ratio), (after, 1.0)
+    return Functional(BEND, at, None, weights, "ms")
 
 
 def outlier(before: int, at: int, after: int) -> Functional:
@@ -137,7 +137,8 @@ def outlier(before: int, at: int, after: int) -> Functional:
     A size that a larger one overtakes has it: the size is slow, and its neighbours are not.
     """
     weight = (after - at) / (after - before)
-    return Functional(OUTLIER, at, None, ((before, -weight), (at, 1.0), (after, weight - 1.0)))
+    weights = (before, -weight), (at, 1.0), (after, weight - 1.0)
+    return Functional(OUTLIER, at, None, weights)
 
 
 def neighbours(

@@ -30,8 +30,11 @@ def plain(name: str) -> str:
     match = _BUILT_IN.match(name)
     if match is None:
         return name
-    kind = (match[2] or "").rpartition(".")[2]
-    return match[1] if not kind or kind in _NO_TYPE or "pybind11" in kind else f"{kind}.{match[1]}"
+    method, owner = match.groups()
+    kind = (owner or "").rpartition(".")[2]
+    if not kind or kind in _NO_TYPE or "pybind11" in kind:
+        return method
+    return f"{kind}.{method}"
 
 
 @dataclass(frozen=True)

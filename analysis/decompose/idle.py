@@ -1,4 +1,4 @@
-"""What the host did while no device work ran: the reasons of the gaps in a step.
+"""The reasons of the gaps in a step: the host's work while no device work ran.
 
 API calls have the time of a gap that they cover, of several at once the one that began first. The
 rest has one reason: the shortest range (of NVTX, or of the profiler's own annotations) around at
@@ -26,8 +26,15 @@ from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import Recording
 from .breakdown import Breakdown
 from .input_time import WAITING_FOR_INPUT
-from .kernel_times import KERNEL_IDENTITY, Work, of_steps, select_profiled_steps
-from .marked import step_times
+from .kernel_times import (
+    KERNEL_IDENTITY,
+    Work,
+    is_in_order,
+    of_steps,
+    replace_column,
+    select_profiled_steps,
+)
+from .marked import StepTimes, step_times
 from .repeated_layers import classes_with
 from .statistics import Ints
 from .terms import IDLE, Key, work_label
@@ -40,13 +47,6 @@ FOLLOWS = "device: from one launched kernel to the next"
 _WAITING = "waiting for input"
 LEAST_SHARE = 0.05  # of a step; a smaller idle time is not explained
 _GAPS_AT_ONCE = 1 << 17  # about: gaps that are held before they are summed up
-# of gaps with one code before one layer: their length, and their number
-_SUMMED = (
-    "code",
-    "after",
-    "ns",
-    "gaps",
-)
 # Codes of reasons: none, none of the calls that were recorded; and where the work after a gap had
 # been launched, that it waits, or that it follows as fast as a device starts a kernel.
 _UNTOLD, _OUTSIDE, _WAITS, _FOLLOWS = -1, -2, -3, -4
@@ -101,7 +101,7 @@ class StepHostSpans:
         self.codes: Ints = codes.astype(np.int64)
         self.processes = timed["process"].to_numpy(np.float64, na_value=np.nan)
         self._correlation = timed.get("correlation_id")
-        self._every_process = set(np.unique(self.processes[~np.isnan(self.processes)]).tolist())
+        self._every_process = set(_numbers_of(self.processes))
         self._ended_ns = np.maximum.accumulate(self.end_ns) if len(timed) else self.end_ns
 
     def table(self) -> pd.DataFrame:
@@ -114,12 +114,13 @@ class StepHostSpans:
         unknown ones.
         """
         first = np.searchsorted(self._ended_ns, begin_ns, side="right")
-        near = np.arange(first, np.searchsorted(self.start_ns, end_ns, side="left"))
-        near = np.asarray(near[self.end_ns[near] > begin_ns], np.int64)
+        last = np.searchsorted(self.start_ns, end_ns, side="left")
+        near = np.arange(first, last, dtype=np.int64)
+        near = near[self.end_ns[near] > begin_ns]
         if not len(processes) or self._every_process.issubset(processes):
             return near
-        of_near = self.processes[near]
-        return np.asarray(near[np.isin(of_near, processes) | np.isnan(of_near)])
+        own = self.processes[near]
+        return near[np.isin(own, processes) | np.isnan(own)]
 
     def launches_of(self, work: pd.DataFrame) -> tuple[Ints, Ints]:
         """When the calls that launched some work returned, far in the future where they are
@@ -127,29 +128,31 @@ class StepHostSpans:
         """
         if self._correlation is None or "correlation_id" not in work:
             return np.full(len(work), _NO_LAUNCH), np.full(len(work), -1)
-        launches = pd.DataFrame(
-            {
-                "correlation_id": self._correlation.to_numpy(),
-                "process": self.processes,
-                "end_ns": self.end_ns,
-                "code": self.codes,
-            }
-        ).dropna(subset="correlation_id")
+        launches = pd.DataFrame({"correlation_id": self._correlation.to_numpy()})
+        launches["process"] = self.processes
+        launches["end_ns"] = pd.array(self.end_ns, "Int64")
+        launches["code"] = pd.array(self.codes, "Int64")
         keys = ["process", "correlation_id"]
-        last = launches.astype({"end_ns": "Int64", "code": "Int64"})
-        last = last.sort_values("end_ns", kind="stable").drop_duplicates(keys, keep="last")
+        last = launches.dropna(subset="correlation_id").sort_values("end_ns", kind="stable")
+        last = last.drop_duplicates(keys, keep="last")
         numbers = work[keys].astype({"process": np.float64})
         joined = numbers.merge(last, on=keys, how="left")
-        return (
-            np.asarray(joined["end_ns"].fillna(_NO_LAUNCH).to_numpy(np.int64)),
-            np.asarray(joined["code"].fillna(-1).to_numpy(np.int64)),
-        )
+        end_ns: Ints = joined["end_ns"].fillna(_NO_LAUNCH).to_numpy(np.int64)
+        code: Ints = joined["code"].fillna(-1).to_numpy(np.int64)
+        return end_ns, code
+
+
+def _numbers_of(processes: npt.NDArray[np.float64]) -> list[float]:
+    """Every process once, increasing, without NaN."""
+    numbers: list[float] = np.unique(processes[~np.isnan(processes)]).tolist()
+    return numbers
 
 
 def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps:
     """The time of a step in which no device work runs, whose starts increase."""
     # faster than np.clip
-    begin, end = (np.minimum(np.maximum(ns, first_ns), last_ns) for ns in (begin_ns, end_ns))
+    begin = np.minimum(np.maximum(begin_ns, first_ns), last_ns)
+    end = np.minimum(np.maximum(end_ns, first_ns), last_ns)
     until = np.append(first_ns, np.maximum.accumulate(end))
     following = np.append(begin, last_ns)
     gaps = np.flatnonzero(following > until)
@@ -164,12 +167,13 @@ def split_at_launch(gaps: Gaps, launched_ns: Ints) -> tuple[Gaps, npt.NDArray[np
     """
     ready_ns = launched_ns[gaps.following]
     before = ready_ns <= gaps.begin_ns
-    inside = ~before & (gaps.end_ns - np.minimum(ready_ns, gaps.end_ns) > _LATENCY_NS)
-    first = Gaps(gaps.begin_ns, np.where(inside, ready_ns, gaps.end_ns), gaps.following)
-    rest = Gaps(ready_ns[inside], gaps.end_ns[inside], gaps.following[inside])
-    begin, end, following = (np.concatenate(pair) for pair in zip(first, rest, strict=True))
+    waited_ns = gaps.end_ns - np.minimum(ready_ns, gaps.end_ns)
+    inside = ~before & (waited_ns > _LATENCY_NS)
+    begin = np.append(gaps.begin_ns, ready_ns[inside])
+    end = np.append(np.where(inside, ready_ns, gaps.end_ns), gaps.end_ns[inside])
+    following = np.append(gaps.following, gaps.following[inside])
+    launched = np.append(before, np.ones(inside.sum(), np.bool_))
     order = np.argsort(begin, kind="stable")
-    launched = np.append(before, np.ones(len(rest.begin_ns), np.bool_))
     return Gaps(begin[order], end[order], following[order]), launched[order]
 
 
@@ -180,10 +184,8 @@ def reasons(
     read_ranges: Callable[[], StepHostSpans] | None,
 ) -> list[str | None]:
     """The reason for each gap of a step as a whole; None if unknown."""
-    return [
-        _text(code, calls, read_ranges)
-        for code in _divide(gaps, processes, calls, read_ranges).of_gaps.tolist()
-    ]
+    codes = _divide(gaps, processes, calls, read_ranges).of_gaps
+    return [_text(code, calls, read_ranges) for code in codes.tolist()]
 
 
 class _Parts(NamedTuple):
@@ -206,18 +208,17 @@ def _divide(
     calls: StepHostSpans,
     read_ranges: Callable[[], StepHostSpans] | None,
 ) -> _Parts:
-    """The gaps by the calls that cover them, and what is around the rest."""
+    """The gaps by the calls that cover them, and the ranges around the rest."""
     length = gaps.end_ns - gaps.begin_ns
     if not len(length):
         none = np.zeros(0, np.int64)
         return _Parts(none, none, none, np.zeros(0, np.bool_))
     inside = int(gaps.begin_ns[0]), int(gaps.end_ns[-1])
     near = calls.during(*inside, processes)
-    covered = covered_ns(gaps, calls.start_ns[near], calls.end_ns[near])
+    covered = cover_gaps(gaps, calls.start_ns[near], calls.end_ns[near])
     names = max(len(calls.names), 1)
-    key, which = np.unique(
-        covered.gap * names + calls.codes[near[covered.span]], return_inverse=True
-    )
+    call = calls.codes[near[covered.span]]
+    key, which = np.unique(covered.gap * names + call, return_inverse=True)
     of_gap, code = np.divmod(key, names)
     taken = np.bincount(which, covered.ns, len(key)).astype(np.int64)
     left = length - np.bincount(of_gap, taken, len(length)).astype(np.int64)
@@ -227,12 +228,15 @@ def _divide(
         at, range_code = _innermost(gaps, ranges, ranges.during(*inside, processes))
         around[at] = len(calls.names) + range_code
     rest = np.flatnonzero(left)
-    gap, ns = np.append(of_gap, rest), np.append(taken, left[rest])
-    weight = np.append(taken, np.where(left >= _HALF * length, left, -1)[rest])
+    gap = np.append(of_gap, rest)
+    code = np.append(code, around[rest])
+    ns = np.append(taken, left[rest])
+    prevails = np.where(left >= _HALF * length, left, -1)
+    weight = np.append(taken, prevails[rest])
     order = np.lexsort((-weight, gap))
     gap = gap[order]
-    code = np.append(code, around[rest])[order]
-    return _Parts(gap, code, ns[order], np.diff(gap, prepend=-1) > 0)
+    is_main = np.diff(gap, prepend=-1) > 0
+    return _Parts(gap, code[order], ns[order], is_main)
 
 
 def _text(
@@ -242,7 +246,8 @@ def _text(
         return _WITHOUT_CALL.get(code)
     if code < len(calls.names) or read_ranges is None:
         return f"host in {calls.names[code]}"
-    return f"host in range {range_name(str(read_ranges().names[code - len(calls.names)]))}"
+    name = str(read_ranges().names[code - len(calls.names)])
+    return f"host in range {range_name(name)}"
 
 
 def _host_in(key: Key, classes: Mapping[str, str]) -> str:
@@ -250,7 +255,8 @@ def _host_in(key: Key, classes: Mapping[str, str]) -> str:
         return _WAITING
     if (key.layer, key.phase) == (None, None):
         return "host in other layers"
-    return f"host in {work_label(key.layer, key.phase, classes.get(key.layer or ''))}"
+    label = work_label(key.layer, key.phase, classes.get(key.layer or ""))
+    return f"host in {label}"
 
 
 def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tuple[IdleTime, ...]:
@@ -262,39 +268,42 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
     idle_ms = sum(row.time_ms for row in breakdown.rows if row.label in (IDLE, WAITING_FOR_INPUT))
     if not breakdown.n_profiled or idle_ms < LEAST_SHARE * breakdown.time_ms:
         return ()
-    profiled = select_profiled_steps(recording.frame("steps"), breakdown.batch)
-    gaps = (
-        step_times(recording, recording.frame("steps"), KERNEL_IDENTITY, ())
-        if recording.count_rows("marks")
-        else None
-    )
-    if gaps is not None and gaps.sampled is not None:
-        times = gaps.table
-        of_step = times[(times["step"] == profiled["step"].iloc[0]) & (times["kind"] == IDLE)]
-        classes = classes_with(recording.meta.get("layer_classes") or {}, gaps.groups)
-        rows = [
-            (Key.of(row.layer, row.phase, IDLE), row.exclusive_ms) for row in of_step.itertuples()
-        ]
-        rows.sort(key=lambda row: -row[1])
-        return tuple(IdleTime(_host_in(key, classes), time_ms, None, None) for key, time_ms in rows)
+    steps = recording.frame("steps")
+    profiled = select_profiled_steps(steps, breakdown.batch)
+    if recording.count_rows("marks"):
+        marked = step_times(recording, steps, KERNEL_IDENTITY, ())
+        if marked.sampled is not None:
+            return _explain_marked(recording, marked, profiled["step"].iloc[0])
     used = profiled["step"].isin(breakdown.used)
     times = idle_times(work, profiled[used], *host_spans(recording))
     scale = breakdown.scale  # of rows of profiled steps that took longer than the others
     return tuple(replace(time, time_ms=scale * time.time_ms) for time in times)
 
 
+def _explain_marked(recording: Recording, marked: StepTimes, step: int) -> tuple[IdleTime, ...]:
+    classes = classes_with(recording.meta.get("layer_classes") or {}, marked.groups)
+    of_step = marked.table[marked.table["step"] == step]
+    times = []
+    for row in of_step[of_step["kind"] == IDLE].itertuples():
+        reason = _host_in(Key.of(row.layer, row.phase, IDLE), classes)
+        times.append(IdleTime(reason, row.exclusive_ms, None, None))
+    return _by_time(times)
+
+
+def _by_time(times: list[IdleTime]) -> tuple[IdleTime, ...]:
+    return tuple(sorted(times, key=lambda idle: -idle.time_ms))
+
+
 def host_spans(recording: Recording) -> tuple[StepHostSpans, Callable[[], StepHostSpans]]:
-    """The calls of a recording, and what reads its ranges once."""
-    return _host(recording, "api_calls", _CALL_COLUMNS), cache(
-        lambda: _host(recording, "ranges", HOST_COLUMNS)
-    )
+    """The calls of a recording, and a function that reads its ranges once."""
+    calls = _host(recording, "api_calls", _CALL_COLUMNS)
+    return calls, cache(lambda: _host(recording, "ranges", HOST_COLUMNS))
 
 
 def _host(recording: Recording, table: str, columns: Sequence[str]) -> StepHostSpans:
     """The calls or ranges of a recording, with each name once in memory."""
-    spans = pa.concat_tables(
-        list(recording.pieces(table, columns)) or [recording.arrow(table, columns)]
-    )
+    pieces = list(recording.pieces(table, columns))
+    spans = pa.concat_tables(pieces or [recording.arrow(table, columns)])
     return StepHostSpans(spans.to_pandas(split_blocks=True, self_destruct=True))
 
 
@@ -318,56 +327,44 @@ def _step_gaps(
 ) -> Iterator[_StepGaps]:
     rows = _rows(work, steps)
     layer, layers = pd.factorize(rows["layer"])
-    start_ns, process = (
-        rows["start_ns"].to_numpy(np.int64),
-        rows["process"].to_numpy(np.float64, na_value=np.nan),
-    )
+    start_ns = rows["start_ns"].to_numpy(np.int64)
     end_ns = start_ns + rows["duration_ns"].to_numpy(np.int64)
+    process = rows["process"].to_numpy(np.float64, na_value=np.nan)
     launched_ns, launch = calls.launches_of(rows)
     edges = np.searchsorted(rows["step"].to_numpy(np.int64), np.arange(len(steps) + 1)).tolist()
-    windows = zip(
-        *(steps[name].tolist() for name in ("step", "start_ns", "duration_ns")),
-        edges,
-        edges[1:],
-        strict=False,
-    )
-    for step, first_ns, length_ns, low, high in windows:
-        gaps = find_gaps(
-            start_ns[low:high], end_ns[low:high], int(first_ns), int(first_ns + length_ns)
-        )
-        gaps, launched = split_at_launch(gaps, np.append(launched_ns[low:high], _NO_LAUNCH))
-        of_step = np.unique(process[low:high])
-        own_processes = of_step[~np.isnan(of_step)].tolist()
-        host = np.flatnonzero(~launched)
-        parts = _divide(_chosen(gaps, host), own_processes, calls, read_ranges)
+    for step, low, high in zip(steps.itertuples(), edges, edges[1:], strict=False):
+        own = slice(low, high)
+        first_ns, last_ns = int(step.start_ns), int(step.start_ns + step.duration_ns)
+        gaps = find_gaps(start_ns[own], end_ns[own], first_ns, last_ns)
+        gaps, launched = split_at_launch(gaps, np.append(launched_ns[own], _NO_LAUNCH))
+        processes = _numbers_of(process[own])
+        of_host = _choose(gaps, np.flatnonzero(~launched))
+        parts = _divide(of_host, processes, calls, read_ranges)
         yield _StepGaps(
-            int(step),
-            gaps,
-            _with_launched(gaps, launched, parts),
-            np.append(layer[low:high], -1)[gaps.following],
-            layers,
-            np.append(launch[low:high], -1)[gaps.following],
-            own_processes,
+            step=int(step.step),
+            gaps=gaps,
+            parts=_add_launched(gaps, launched, parts),
+            after=np.append(layer[own], -1)[gaps.following],
+            layers=layers,
+            launch=np.append(launch[own], -1)[gaps.following],
+            processes=processes,
         )
 
 
-def _chosen(gaps: Gaps, rows: Ints) -> Gaps:
-    return Gaps(*(column[rows] for column in gaps))
+def _choose(gaps: Gaps, rows: Ints) -> Gaps:
+    return Gaps(gaps.begin_ns[rows], gaps.end_ns[rows], gaps.following[rows])
 
 
-def _with_launched(gaps: Gaps, launched: npt.NDArray[np.bool_], parts: _Parts) -> _Parts:
+def _add_launched(gaps: Gaps, launched: npt.NDArray[np.bool_], parts: _Parts) -> _Parts:
     """The parts of all gaps: `parts` before a launch; the device has the other gaps."""
     host, device = np.flatnonzero(~launched), np.flatnonzero(launched)
     length = (gaps.end_ns - gaps.begin_ns)[device]
     gap = np.append(host[parts.gap], device)
+    code = np.append(parts.code, np.where(length > _FOLLOWS_NS, _WAITS, _FOLLOWS))
+    ns = np.append(parts.ns, length)
+    is_main = np.append(parts.main, np.ones(len(device), np.bool_))
     order = np.argsort(gap, kind="stable")
-    waits = np.where(length > _FOLLOWS_NS, _WAITS, _FOLLOWS)
-    return _Parts(
-        gap[order],
-        np.append(parts.code, waits)[order],
-        np.append(parts.ns, length)[order],
-        np.append(parts.main, np.ones(len(device), np.bool_))[order],
-    )
+    return _Parts(gap[order], code[order], ns[order], is_main[order])
 
 
 def idle_times(
@@ -379,33 +376,33 @@ def idle_times(
     """The idle time of a mean step by reason, the longest first; their times add up to
     all of it.
     """
-    collected: list[tuple[Ints, ...]] = []
+    collected: list[pd.DataFrame] = []
     count, layers = 0, pd.Index([])
-    for gap in _step_gaps(work, steps, calls, read_ranges):
-        parts, layers = gap.parts, gap.layers
-        after = gap.after[parts.gap]
-        collected.append((parts.code, after, parts.ns, parts.main.astype(np.int64)))
-        count += len(parts.code)
+    for step in _step_gaps(work, steps, calls, read_ranges):
+        parts, layers = step.parts, step.layers
+        piece = pd.DataFrame({"code": parts.code, "after": step.after[parts.gap]})
+        piece["ns"] = parts.ns
+        piece["gaps"] = parts.main.astype(np.int64)
+        collected.append(piece)
+        count += len(piece)
         if count > _GAPS_AT_ONCE:
             collected, count = [_sum_up(collected)], 0
     if not collected:
         return ()
-    table = pd.DataFrame(dict(zip(_SUMMED, _sum_up(collected), strict=True)))
-    reason = {code: _text(code, calls, read_ranges) for code in table["code"].unique().tolist()}
+    table = _sum_up(collected)
+    text_of = {code: _text(code, calls, read_ranges) or "" for code in table["code"].unique()}
     times = []
-    for text, of_text in table.groupby(table["code"].map(lambda code: reason[code] or "")):
+    for text, of_text in table.groupby(table["code"].map(text_of)):
         of_layers = of_text.groupby("after")["ns"].sum()
-        before = int(of_layers.idxmax())
-        time_ms, gaps_per_step = (
-            int(of_layers.sum()) / len(steps) / 1e6,
-            int(of_text["gaps"].sum()) / len(steps),
-        )
-        times.append(
-            IdleTime(
-                text or None, time_ms, gaps_per_step, None if before < 0 else str(layers[before])
-            )
-        )
-    return tuple(sorted(times, key=lambda idle: -idle.time_ms))
+        time_ms = int(of_layers.sum()) / len(steps) / 1e6
+        gaps_per_step = int(of_text["gaps"].sum()) / len(steps)
+        before = _name_at(int(of_layers.idxmax()), layers)
+        times.append(IdleTime(text or None, time_ms, gaps_per_step, before))
+    return _by_time(times)
+
+
+def _name_at(code: int, names: pd.Index) -> str | None:
+    return None if code < 0 else str(names[code])
 
 
 def long_gaps(
@@ -416,53 +413,46 @@ def long_gaps(
     least_ns: int,
 ) -> tuple[pd.DataFrame, Gaps]:
     """The gaps of at least that length: step, begin_ns, end_ns, reason (None if unknown), and layer
-    of what follows; where launched work waits the launch, and what the host does meanwhile.
+    of the work that follows; where launched work waits the launch, and the host's reason meanwhile.
 
     And all gaps of the host, of any length, in order.
     """
-    of_host: list[Gaps] = []
-    names = ("step", "begin_ns", "end_ns", "reason", "before", "launch", "meanwhile")
-    frames = [pd.DataFrame({name: [] for name in names})]
-    for gap in _step_gaps(work, steps, calls, read_ranges):
-        rows = np.flatnonzero(gap.gaps.end_ns - gap.gaps.begin_ns >= least_ns)
-        of_host.append(_chosen(gap.gaps, np.flatnonzero(gap.parts.of_gaps > _WAITS)))
-        reason = [_text(code, calls, read_ranges) for code in gap.parts.of_gaps[rows].tolist()]
-        before = [None if code < 0 else str(gap.layers[code]) for code in gap.after[rows].tolist()]
-        facts = {
-            "step": gap.step,
-            "begin_ns": gap.gaps.begin_ns[rows],
-            "end_ns": gap.gaps.end_ns[rows],
-        }
-        facts |= {"reason": reason, "before": before, "launch": None, "meanwhile": None}
-        found = pd.DataFrame(facts)
-        if len(waits := np.flatnonzero(found["reason"] == WAITS)):
-            launch = gap.launch[rows[waits]].tolist()
-            found.loc[waits, "launch"] = [
-                calls.names[code] if code >= 0 else None for code in launch
-            ]
-            own = _chosen(gap.gaps, rows[waits])
-            found.loc[waits, "meanwhile"] = reasons(own, gap.processes, calls, read_ranges)
-        frames.append(found)
-    found = pd.concat([piece for piece in frames if len(piece)] or frames, ignore_index=True)
     none = np.zeros(0, np.int64)
-    every = Gaps(*map(np.concatenate, zip(*(of_host or [Gaps(none, none, none)]), strict=True)))
-    return found, _chosen(every, np.argsort(every.begin_ns, kind="stable"))
+    of_host = [Gaps(none, none, none)]
+    names = ("step", "begin_ns", "end_ns", "reason", "before", "launch", "meanwhile")
+    empty = pd.DataFrame({name: [] for name in names})
+    frames = []
+    for step in _step_gaps(work, steps, calls, read_ranges):
+        codes = step.parts.of_gaps
+        of_host.append(_choose(step.gaps, np.flatnonzero(codes > _WAITS)))
+        rows = np.flatnonzero(step.gaps.end_ns - step.gaps.begin_ns >= least_ns)
+        if not len(rows):
+            continue
+        own = _choose(step.gaps, rows)
+        frame = pd.DataFrame({"step": step.step, "begin_ns": own.begin_ns, "end_ns": own.end_ns})
+        frame["reason"] = [_text(code, calls, read_ranges) for code in codes[rows].tolist()]
+        frame["before"] = [_name_at(code, step.layers) for code in step.after[rows].tolist()]
+        frame[["launch", "meanwhile"]] = None
+        waits = np.flatnonzero(frame["reason"] == WAITS)
+        if len(waits):
+            launch = step.launch[rows[waits]].tolist()
+            frame.loc[waits, "launch"] = [_name_at(code, calls.names) for code in launch]
+            waiting = _choose(own, waits)
+            frame.loc[waits, "meanwhile"] = reasons(waiting, step.processes, calls, read_ranges)
+        frames.append(frame)
+    every = Gaps(*map(np.concatenate, zip(*of_host, strict=True)))
+    in_order = _choose(every, np.argsort(every.begin_ns, kind="stable"))
+    return pd.concat(frames or [empty], ignore_index=True), in_order
 
 
-def _sum_up(gaps: list[tuple[Ints, ...]]) -> tuple[Ints, ...]:
-    """Gaps as arrays of `_SUMMED`, with those of one code and layer as one."""
-    columns = map(np.concatenate, zip(*gaps, strict=True))
-    table = (
-        pd.DataFrame(dict(zip(_SUMMED, columns, strict=True)))
-        .groupby([*_SUMMED[:2]], as_index=False)
-        .sum()
-    )
-    return tuple(table[name].to_numpy() for name in _SUMMED)
+def _sum_up(gaps: list[pd.DataFrame]) -> pd.DataFrame:
+    """The gaps of some steps, with those that share a code and a layer as one row."""
+    return pd.concat(gaps).groupby(["code", "after"], as_index=False).sum()
 
 
 def range_name(name: str) -> str:
-    """What a range is, without what differs from call to call: the number of a step, the shapes of
-    an operator.
+    """The name of a range without its parts that differ from call to call: the number of a step,
+    the shapes of an operator.
     """
     parsed = _NAMES.read(name)
     plain = _STEP_NUMBER.split(name)[0] if parsed.step else parsed.op or parsed.layer
@@ -473,25 +463,20 @@ def _rows(work: Work, steps: pd.DataFrame) -> pd.DataFrame:
     """The device work of steps by step and start, with the position of its step in the column
     `step`.
     """
-    pieces, positions = [], []
+    number = steps["step"].to_numpy(np.int64)
+    pieces = []
     for piece in work(_COLUMNS):
-        inside, position = of_steps(piece, steps["step"].to_numpy(np.int64))
+        inside, position = of_steps(piece, number)
         layer = inside["layer"]
         if not pa.types.is_dictionary(layer.type):
-            inside = inside.set_column(
-                inside.column_names.index("layer"), "layer", layer.dictionary_encode()
-            )
-        pieces.append(inside)
-        positions.append(position)
+            inside = replace_column(inside, "layer", layer.dictionary_encode())
+        pieces.append(replace_column(inside, "step", pa.array(position)))
     if not pieces:
         return pd.DataFrame(columns=_COLUMNS)
     table = pa.concat_tables(pieces, promote_options="permissive")
     pieces.clear()  # so that both forms never exist in full
-    rows = table.to_pandas(split_blocks=True, self_destruct=True).assign(
-        step=np.concatenate(positions)
-    )
-    step, start_ns = rows["step"].to_numpy(), rows["start_ns"].to_numpy()
-    if ((step[1:] > step[:-1]) | ((step[1:] == step[:-1]) & (start_ns[1:] >= start_ns[:-1]))).all():
+    rows = table.to_pandas(split_blocks=True, self_destruct=True)
+    if is_in_order(rows["step"].to_numpy(), rows["start_ns"].to_numpy()):
         return rows
     return rows.sort_values(["step", "start_ns"], kind="stable", ignore_index=True)
 
@@ -504,9 +489,9 @@ class Covered(NamedTuple):
     ns: Ints  # length
 
 
-def covered_ns(gaps: Gaps, start_ns: Ints, end_ns: Ints) -> Covered:
-    """What spans, in order of their starts, cover of gaps; of several at once the one that began
-    first.
+def cover_gaps(gaps: Gaps, start_ns: Ints, end_ns: Ints) -> Covered:
+    """Every part of a gap that a span covers, of several at once the span that began first; spans
+    are in order of their starts.
     """
     reached = np.maximum.accumulate(end_ns) if len(end_ns) else end_ns
     begin = np.maximum(start_ns, np.append(start_ns[:1], reached[:-1]))
@@ -518,15 +503,14 @@ def covered_ns(gaps: Gaps, start_ns: Ints, end_ns: Ints) -> Covered:
 def _overlaps(gaps: Gaps, start_ns: Ints, end_ns: Ints) -> Covered:
     """Every overlap of a gap with a span."""
     first = np.searchsorted(gaps.end_ns, start_ns, side="right")
-    count = np.maximum(np.searchsorted(gaps.begin_ns, end_ns, side="left") - first, 0)
+    last = np.searchsorted(gaps.begin_ns, end_ns, side="left")
+    count = np.maximum(last - first, 0)
     span = np.repeat(np.arange(len(start_ns)), count)
-    gap = (
-        np.arange(len(span)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
-    )
-    length = np.minimum(end_ns[span], gaps.end_ns[gap]) - np.maximum(
-        start_ns[span], gaps.begin_ns[gap]
-    )
-    return Covered(gap, span, length)
+    before = np.cumsum(count) - count
+    gap = np.arange(len(span)) + np.repeat(first - before, count)
+    begin = np.maximum(start_ns[span], gaps.begin_ns[gap])
+    end = np.minimum(end_ns[span], gaps.end_ns[gap])
+    return Covered(gap, span, end - begin)
 
 
 def _innermost(gaps: Gaps, ranges: StepHostSpans, near: Ints) -> tuple[Ints, Ints]:
@@ -534,9 +518,8 @@ def _innermost(gaps: Gaps, ranges: StepHostSpans, near: Ints) -> tuple[Ints, Int
     one's name.
     """
     gap, span, length = _overlaps(gaps, ranges.start_ns[near], ranges.end_ns[near])
-    span = near[span]
     around = length >= _HALF * (gaps.end_ns - gaps.begin_ns)[gap]
-    gap, span = gap[around], span[around]
+    gap, span = gap[around], near[span[around]]
     order = np.lexsort((ranges.end_ns[span] - ranges.start_ns[span], gap))
     gap, code = gap[order], ranges.codes[span[order]]
     first = np.flatnonzero(np.diff(gap, prepend=-1))

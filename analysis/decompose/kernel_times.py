@@ -7,6 +7,7 @@ forty bytes per kernel, and one file.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -70,9 +71,9 @@ def device_work(
     """The kernels of a recording, one part file at a time, then its memcpy and memset as kernels of
     those names.
 
-    With `copied_bytes` these have compulsory bytes, those that they move; they cross a bus, so that
-    no cause which compares bytes with caches and DRAM may see them. Reading a damaged part file
-    raises CurvescopeError.
+    With `copied_bytes` the copies have compulsory bytes, the bytes that they move. These cross a
+    bus, so no cause which compares bytes with caches and DRAM may see them. Reading a damaged part
+    file raises CurvescopeError.
     """
 
     def pieces(columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -80,8 +81,10 @@ def device_work(
         yield from copies(recording, columns, copied_bytes=copied_bytes)
 
     def on_device(columns: Sequence[str]) -> Iterator[pa.Table]:
-        for piece in pieces([*columns, *{"device"}.difference(columns)]):
-            yield piece.filter(pc.equal(piece["device"], device)).select(list(columns))
+        read = list(dict.fromkeys([*columns, "device"]))
+        for piece in pieces(read):
+            own = piece.filter(pc.equal(piece["device"], device))
+            yield own.select(list(columns))
 
     return pieces if device is None else on_device
 
@@ -99,21 +102,20 @@ def copies(
 ) -> Iterator[pa.Table]:
     """The memcpys and memsets of a recording as kernels of those names, see `device_work`."""
     for memory in recording.pieces("memory"):
-        moved = memory.filter(
-            pc.and_(
-                pc.is_in(memory["kind"], pa.array(["memcpy", "memset"])),
-                memory["duration_ns"].is_valid(),
-            )
-        )
-        kind, how = (
-            pc.utf8_capitalize(moved["kind"].cast(pa.string())),
-            moved["memcpy_kind"].cast(pa.string()),
-        )
-        own = {c: moved[c] for c in moved.column_names}
+        is_copy = pc.is_in(memory["kind"], pa.array(["memcpy", "memset"]))
+        moved = memory.filter(pc.and_(is_copy, memory["duration_ns"].is_valid()))
+        kind = pc.utf8_capitalize(moved["kind"].cast(pa.string()))
+        direction = moved["memcpy_kind"].cast(pa.string())
+        name = pc.binary_join_element_wise(kind, direction, " ")
+        own = {"name": pc.coalesce(name, kind)}
         if copied_bytes:
             own["bytes_compulsory"] = moved["bytes"]
-        own["name"] = pc.coalesce(pc.binary_join_element_wise(kind, how, " "), kind)
-        yield pa.table({c: own.get(c, pa.nulls(moved.num_rows, _SCHEMA[c])) for c in columns})
+        for column in set(columns).difference(own):
+            if column in moved.column_names:
+                own[column] = moved[column]
+            else:
+                own[column] = pa.nulls(moved.num_rows, _SCHEMA[column])
+        yield pa.table(own).select(list(columns))
 
 
 def kernel_times(
@@ -129,11 +131,11 @@ def kernel_times(
     step.
 
     Rows outside profiled steps or without duration are left out. Keys are columns of `kernels`,
-    including `name`; amounts are added up, or averaged over time, as the schema says, and rows with
-    and without a value are in different groups. With `place_idle`, idle time has a row for each
-    layer and phase: the gap before a kernel is that of the layer that launched it; else a row per
-    step. Unless `by_name`, only communication, copies and products of each precision are apart,
-    each under one of their names.
+    including `name`. Amounts are added up, or averaged over time, as the schema says. Rows with and
+    without a value are in different groups. With `place_idle`, idle time has a row for each layer
+    and phase, else a row per step: the layer that launched the next kernel has the gap before it.
+    Unless `by_name`, only communication, copies and products of each precision are apart, each
+    under one of their names.
 
     The columns are step, batch, the keys, exclusive_ns, exclusive_ms, calls, the amounts, shared
     (see `split_fused`) and kind (see `with_kind`); an unknown amount is NaN. Per step, exclusive_ns
@@ -141,13 +143,16 @@ def kernel_times(
     """
     profiled = select_profiled_steps(steps)
     places = ["layer", "phase"] if place_idle else []
-    groups, idle = group_times(work, profiled, keys, amounts, places, by_name=by_name)
-    rest = idle.assign(name=IDLE, calls=1, shared=False)
-    table = pd.concat([groups, rest], ignore_index=True) if len(profiled) else groups
+    table, idle = group_times(work, profiled, keys, amounts, places, by_name=by_name)
+    if len(profiled):
+        rest = idle.assign(name=IDLE, calls=1, shared=False)
+        table = pd.concat([table, rest], ignore_index=True)
     position = table["step"].to_numpy(np.int64)
-    table["step"] = profiled["step"].to_numpy(np.int64)[position]
+    number = profiled["step"].to_numpy(np.int64)
+    table["step"] = number[position]
     table["batch"] = profiled["batch"].array[position]
-    return with_kind(table.assign(exclusive_ms=table["exclusive_ns"] / 1e6))
+    table["exclusive_ms"] = table["exclusive_ns"] / 1e6
+    return with_kind(table)
 
 
 def with_kind(table: pd.DataFrame) -> pd.DataFrame:
@@ -156,15 +161,15 @@ def with_kind(table: pd.DataFrame) -> pd.DataFrame:
     Communication has no layer and no phase: it is started where a gradient is ready, and its time
     is no layer's.
     """
-    kind_of = {
-        name: COMMUNICATION if is_communication(str(name)) else KERNELS
-        for name in table["name"].unique()
-    }
-    kind = table["name"].map({**kind_of, IDLE: IDLE})
-    own = kind != COMMUNICATION
-    return table.assign(
-        kind=kind, layer=table["layer"].where(own, None), phase=table["phase"].where(own, None)
-    )
+    kind_of = {IDLE: IDLE}
+    for name in table["name"].unique():
+        kind = COMMUNICATION if is_communication(str(name)) else KERNELS
+        kind_of.setdefault(name, kind)
+    kinds = table["name"].map(kind_of)
+    own = kinds != COMMUNICATION
+    layer = table["layer"].where(own, None)
+    phase = table["phase"].where(own, None)
+    return table.assign(kind=kinds, layer=layer, phase=phase)
 
 
 def kernel_totals(
@@ -175,16 +180,19 @@ def kernel_totals(
     """
     read = _with_fused(keys)
     collected = _Groups(read, amounts)
-    for piece in work(list(dict.fromkeys([*read, *amounts, "duration_ns", _PART]))):
+    columns = dict.fromkeys([*read, *amounts, "duration_ns", _PART])
+    for piece in work(list(columns)):
         timed = piece.filter(piece["duration_ns"].is_valid())
         collected.add(timed.append_column("exclusive_ns", timed["duration_ns"]))
     groups = split_fused(collected.frame(), keys, amounts)
-    return with_kind(groups.assign(exclusive_ms=groups["exclusive_ns"] / 1e6))
+    groups["exclusive_ms"] = groups["exclusive_ns"] / 1e6
+    return with_kind(groups)
 
 
 def _with_fused(keys: Sequence[str]) -> list[str]:
     """The columns to group by before `split_fused`."""
-    return [*keys, *([_FUSED] if {"layer", "op"} & set(keys) else [])]
+    by_operator = "layer" in keys or "op" in keys
+    return [*keys, _FUSED] if by_operator else [*keys]
 
 
 def split_fused(groups: pd.DataFrame, keys: Sequence[str], amounts: Sequence[str]) -> pd.DataFrame:
@@ -197,29 +205,37 @@ def split_fused(groups: pd.DataFrame, keys: Sequence[str], amounts: Sequence[str
     if _FUSED not in groups:
         return groups.assign(shared=False)
     fused = groups[_FUSED].notna()
-    whole = groups[~fused].drop(columns=_FUSED).assign(shared=False)
+    whole = groups[~fused].drop(columns=_FUSED)
+    whole = whole.assign(shared=False)
     if not fused.any():
         return whole
     rows = groups[fused].reset_index(drop=True)
     shares_of = {text: _shares(text, keys) for text in rows[_FUSED].unique()}
-    shares = [shares_of[text] for text in rows[_FUSED]]
-    of_row = np.repeat(np.arange(len(rows)), [len(share) for share in shares])
-    split = rows.drop(columns=_FUSED).iloc[of_row].reset_index(drop=True)
-    part = np.array([member.share for each in shares for member in each])
-    layers = pd.Series([member.layer for each in shares for member in each], dtype=object)
+    shares, of_row, reached = [], [], []
+    for row, text in enumerate(rows[_FUSED]):
+        members = shares_of[text]
+        shares += members
+        of_row += [row] * len(members)
+        reached.append(np.cumsum([member.share for member in members]))
+    split = rows.drop(columns=_FUSED).iloc[of_row]
+    split = split.reset_index(drop=True)
     if "layer" in keys:  # an operator outside submodules has the layer of the whole kernel
+        layers = pd.Series([member.layer for member in shares], dtype=object)
         split["layer"] = layers.where(layers.notna(), split["layer"])
     if "op" in keys:
-        split["op"] = [member.op for each in shares for member in each]
-    reached = np.concatenate([np.cumsum([member.share for member in each]) for each in shares])
-    upto = np.rint(reached * split["exclusive_ns"].to_numpy()).astype(np.int64)
+        split["op"] = [member.op for member in shares]
+    whole_ns = split["exclusive_ns"].to_numpy()
+    upto = np.rint(np.concatenate(reached) * whole_ns).astype(np.int64)
     first = np.append(True, np.diff(of_row) != 0)
     last = np.append(first[1:], True)
-    upto[last] = split["exclusive_ns"].to_numpy()[last]
+    upto[last] = whole_ns[last]
     split["exclusive_ns"] = np.where(first, upto, np.diff(upto, prepend=0))
-    for column in ("calls", *(amount for amount in amounts if amount not in _MEANS)):
-        split[column] = split[column] * part
-    return pd.concat([whole, split.assign(shared=part < 1)], ignore_index=True)
+    part = np.array([member.share for member in shares])
+    for column in ("calls", *amounts):
+        if column not in _MEANS:
+            split[column] *= part
+    split["shared"] = part < 1
+    return pd.concat([whole, split], ignore_index=True)
 
 
 def _shares(text: str, keys: Sequence[str]) -> list[OperatorShare]:
@@ -227,23 +243,27 @@ def _shares(text: str, keys: Sequence[str]) -> list[OperatorShare]:
     try:
         shares = decode_shares(text)
     except ValueError as error:
-        raise CurvescopeError(
-            f"The column kernels.fused is damaged ({error}); record or import again."
-        ) from error
-    parts: dict[tuple[str | None, str], float] = {}
+        message = f"The column kernels.fused is damaged ({error}); record or import again."
+        raise CurvescopeError(message) from error
+    parts: defaultdict[tuple[str | None, str], float] = defaultdict(float)
     for share in shares:
-        key = share.layer if "layer" in keys else None, share.op if "op" in keys else ""
-        parts[key] = parts.get(key, 0.0) + share.share
-    return [OperatorShare(*key, 1.0 if len(parts) == 1 else part) for key, part in parts.items()]
+        layer = share.layer if "layer" in keys else None
+        op = share.op if "op" in keys else ""
+        parts[layer, op] += share.share
+    if len(parts) == 1:
+        return [OperatorShare(*key, 1.0) for key in parts]
+    return [OperatorShare(*key, part) for key, part in parts.items()]
 
 
 def select_profiled_steps(steps: pd.DataFrame, batch: int | None = None) -> pd.DataFrame:
-    """The profiled steps, or those of one batch size, whose start is known, by number; no visit
-    that is set aside.
+    """The profiled steps with a start, by number, of one batch size or all; no visit that is set
+    aside.
     """
     used = select_used_steps(steps)
-    used = used[used["profiled"].astype(bool) & used["start_ns"].notna()].sort_values("step")
-    return used if batch is None else used[used["batch"] == batch]
+    if batch is not None:
+        used = used[used["batch"] == batch]
+    profiled = used["profiled"].astype(bool)
+    return used[profiled & used["start_ns"].notna()].sort_values("step")
 
 
 def group_times(
@@ -262,37 +282,40 @@ def group_times(
     and shared (see `split_fused`); and for idle time step, the places and exclusive_ns. Both are
     whole ns that add up to the wall time.
     """
-    number, start, window = (
-        profiled[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns")
-    )
+    number = profiled["step"].to_numpy(np.int64)
+    start = profiled["start_ns"].to_numpy(np.int64)
+    window = profiled["duration_ns"].to_numpy(np.int64)
     exclusive, gaps = exclusive_and_gaps(work, number, start, window)
     read = _with_fused(keys)
-    collected, placed, first = (
-        _Groups(["step", *read], amounts, by_name),
-        _Groups(["step", *places], ()),
-        0,
-    )
-    for piece in work(list(dict.fromkeys(["step", "duration_ns", *read, *amounts, _PART]))):
+    collected = _Groups(["step", *read], amounts, by_name)
+    placed = _Groups(["step", *places], ())
+    first = 0
+    columns = dict.fromkeys(["step", "duration_ns", *read, *amounts, _PART])
+    for piece in work(list(columns)):
         inside, position = of_steps(piece, number)
         rows = slice(first, first + len(position))
-        first += len(position)
-        inside = inside.set_column(inside.column_names.index("step"), "step", pa.array(position))
+        first = rows.stop
+        inside = replace_column(inside, "step", pa.array(position))
         collected.add(inside.append_column("exclusive_ns", pa.array(exclusive[rows])))
         if places:
             before = inside.append_column("exclusive_ns", pa.array(gaps[rows]))
             placed.add(before.filter(pc.greater(before["exclusive_ns"], 0)))
-    groups, idle = (
-        split_fused(collected.frame(), keys, amounts),
-        placed.frame().drop(columns="calls"),
-    )
-    busy, is_known = (
-        np.bincount(
-            rows["step"].to_numpy(np.int64), rows["exclusive_ns"], minlength=len(window)
-        ).astype(np.int64)
-        for rows in (groups, idle)
-    )
-    rest = pd.DataFrame({"step": range(len(window)), "exclusive_ns": window - busy - is_known})
+    groups = split_fused(collected.frame(), keys, amounts)
+    idle = placed.frame().drop(columns="calls")
+    rest_ns = window - _sum_by_step(groups, len(window)) - _sum_by_step(idle, len(window))
+    rest = pd.DataFrame({"step": range(len(window)), "exclusive_ns": rest_ns})
     return groups, pd.concat([idle, rest], ignore_index=True) if len(idle) else rest
+
+
+def replace_column(table: pa.Table, name: str, values: Any) -> pa.Table:
+    """The table with other values in a column."""
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+def _sum_by_step(rows: pd.DataFrame, n: int) -> Ints:
+    position = rows["step"].to_numpy(np.int64)
+    sums = np.bincount(position, rows["exclusive_ns"], minlength=n)
+    return sums.astype(np.int64)
 
 
 def of_steps(table: pa.Table, number: Ints) -> tuple[pa.Table, Ints]:
@@ -302,23 +325,31 @@ def of_steps(table: pa.Table, number: Ints) -> tuple[pa.Table, Ints]:
     if not len(number):
         return table.slice(0, 0), np.zeros(0, np.int64)
     if table["step"].null_count or table["duration_ns"].null_count:
-        table = table.filter(pc.and_(table["step"].is_valid(), table["duration_ns"].is_valid()))
+        complete = pc.and_(table["step"].is_valid(), table["duration_ns"].is_valid())
+        table = table.filter(complete)
     step = table["step"].to_numpy().astype(np.int64)
-    if number[-1] - number[0] == len(number) - 1:  # mostly these are all steps: no search
-        position = np.clip(step - number[0], 0, len(number) - 1)
+    last = len(number) - 1
+    if number[-1] - number[0] == last:  # mostly these are all steps: no search
+        position = np.clip(step - number[0], 0, last)
     else:
-        position = np.minimum(np.searchsorted(number, step), len(number) - 1)
+        position = np.minimum(np.searchsorted(number, step), last)
     inside = number[position] == step
-    return (table, position) if inside.all() else (table.filter(pa.array(inside)), position[inside])
+    if inside.all():
+        return table, position
+    return table.filter(pa.array(inside)), position[inside]
 
 
 def kernels_of(work: Work, step: int, columns: Sequence[str]) -> pd.DataFrame:
     """Every kernel of one step that has a duration; the columns include step and duration_ns."""
-    pieces = [of_steps(piece, np.array([step]))[0].to_pandas() for piece in work(columns)]
-    return pd.concat(
-        [piece for piece in pieces if len(piece)] or [pd.DataFrame(columns=[*columns])],
-        ignore_index=True,
-    )
+    number = np.array([step])
+    pieces = []
+    for piece in work(columns):
+        inside, _ = of_steps(piece, number)
+        if inside.num_rows:
+            pieces.append(inside.to_pandas())
+    if not pieces:
+        return pd.DataFrame(columns=[*columns])
+    return pd.concat(pieces, ignore_index=True)
 
 
 def exclusive_and_gaps(
@@ -327,28 +358,39 @@ def exclusive_and_gaps(
     """Exclusive time of every kernel of the steps, and the gap before it, in whole ns, in the order
     of `work`.
     """
-    pieces: list[tuple[npt.NDArray[np.int32], Ints, Ints]] = []
+    steps: list[npt.NDArray[np.int32]] = [np.zeros(0, np.int32)]
+    starts: list[Ints] = [np.zeros(0, np.int64)]
+    durations: list[Ints] = [np.zeros(0, np.int64)]
     for piece in work(_TIMES):
         table, position = of_steps(piece, number)
-        times = (table[c].to_numpy().astype(np.int64) for c in ("start_ns", "duration_ns"))
-        pieces.append((position.astype(np.int32), *times))
-    if not pieces:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    step = np.concatenate([piece[0] for piece in pieces])
-    start, duration = (np.concatenate([piece[i] for piece in pieces]) for i in (1, 2))
-    del pieces
+        steps.append(position.astype(np.int32))
+        starts.append(table["start_ns"].to_numpy().astype(np.int64))
+        durations.append(table["duration_ns"].to_numpy().astype(np.int64))
+    step = np.concatenate(steps)
+    start = np.concatenate(starts)
+    duration = np.concatenate(durations)
+    del steps, starts, durations
+    exclusive, gaps = np.empty(len(step), np.int64), np.empty(len(step), np.int64)
+    if not len(step):
+        return exclusive, gaps
     # Sorted by start inside a step, overlaps are between neighbours.
-    ordered = ((step[1:] > step[:-1]) | ((step[1:] == step[:-1]) & (start[1:] >= start[:-1]))).all()
-    order = None if ordered else np.lexsort((start, step))
+    order = None if is_in_order(step, start) else np.lexsort((start, step))
     leading = step[::_BLOCK_ROWS] if order is None else step[order[::_BLOCK_ROWS]]
     # blocks of whole steps
-    edges = np.unique(np.append(np.searchsorted(step, leading, sorter=order), len(step)))
-    exclusive, gaps = np.empty(len(step), np.int64), np.empty(len(step), np.int64)
+    begins = np.searchsorted(step, leading, sorter=order)
+    edges = np.unique(np.append(begins, len(step)))
     for low, high in pairwise(edges.tolist()):
         rows = slice(low, high) if order is None else order[low:high]
         shared = _share_out(step[rows], start[rows], duration[rows], window_start_ns, window_ns)
         exclusive[rows], gaps[rows] = shared
     return exclusive, gaps
+
+
+def is_in_order(step: npt.NDArray[np.integer[Any]], start_ns: Ints) -> bool:
+    """Whether rows are in order of their steps, and in a step of their starts."""
+    later_step = step[1:] > step[:-1]
+    later_start = (step[1:] == step[:-1]) & (start_ns[1:] >= start_ns[:-1])
+    return bool((later_step | later_start).all())
 
 
 def _share_out(
@@ -361,25 +403,29 @@ def _share_out(
     """`exclusive_and_gaps` of whole steps, rows by step and start, rounded so that each step's sum
     stays.
     """
-    low, room = window_start_ns[step], window_ns[step]
-    start = np.clip(start_ns - low, 0, room)
-    end = np.maximum(np.clip(start_ns + duration_ns - low, 0, room), start)
+    room = window_ns[step]
+    begin_ns = start_ns - window_start_ns[step]
+    start = np.clip(begin_ns, 0, room)
+    end = np.clip(begin_ns + duration_ns, 0, room)
+    end = np.maximum(end, start)
     exclusive: Ints = end - start
     # The exclusive time of a kernel without overlap is its duration; only steps with overlaps are
     # shared out.
     beside = (step[1:] == step[:-1]) & (start[1:] < end[:-1])
     for index in np.unique(step[1:][beside]).tolist():
         first, last = np.searchsorted(step, [index, index + 1])
-        shares, _ = exclusive_ns(
-            start[first:last], (end - start)[first:last], 0, int(window_ns[index])
-        )
+        rows = slice(first, last)
+        shares, _ = exclusive_ns(start[rows], exclusive[rows], 0, int(window_ns[index]))
         # The running sum is rounded, not its terms: each is exact to a nanosecond, and their sum is
         # exact.
-        exclusive[first:last] = np.diff(np.rint(np.cumsum(shares)).astype(np.int64), prepend=0)
+        upto = np.rint(np.cumsum(shares)).astype(np.int64)
+        exclusive[rows] = np.diff(upto, prepend=0)
     # Steps one after another, so that the latest end so far is never that of an earlier step.
-    offset = step.astype(np.int64) * (int(room.max(initial=0)) + 1)
+    longest = int(room.max(initial=0))
+    offset = step.astype(np.int64) * (longest + 1)
     until = np.maximum.accumulate(np.append(0, (end + offset)[:-1]))
-    return exclusive, np.maximum(start + offset - np.maximum(until, offset), 0)
+    until = np.maximum(until, offset)
+    return exclusive, np.maximum(start + offset - until, 0)
 
 
 def _kind_of(name: str) -> tuple[bool, bool, str]:
@@ -405,23 +451,20 @@ class _Groups:
         numbers = np.zeros(table.num_rows, np.int16)
         columns = {key: self._encode(key, table[key]) for key in self._keys}
         for bit, amount in enumerate(self._amounts):
-            numbers |= np.left_shift(table[amount].is_valid().to_numpy().astype(np.int16), bit)
+            is_valid = table[amount].is_valid().to_numpy().astype(np.int16)
+            numbers |= np.left_shift(is_valid, bit)
             columns[amount] = table[amount].cast(pa.float64(), safe=False)  # FLOPs may be over 2^53
             if amount in _MEANS:
                 times = table["exclusive_ns"].cast(pa.float64(), safe=False)
                 columns[amount] = pc.multiply(columns[amount], times)
-        # A call of a host operator counts once, however often others interrupt it.
-        first = (
-            pc.fill_null(pc.equal(table[_PART], 0), True)
-            if _PART in table.column_names
-            else np.ones_like(numbers)
-        )
-        calls = pc.cast(first, pa.int16()) if _PART in table.column_names else pa.array(first)
-        columns |= {
-            _KNOWN: pa.array(numbers),
-            "exclusive_ns": table["exclusive_ns"],
-            "calls": calls,
-        }
+        columns[_KNOWN] = pa.array(numbers)
+        columns["exclusive_ns"] = table["exclusive_ns"]
+        if _PART in table.column_names:
+            # A call of a host operator counts once, however often others interrupt it.
+            is_first = pc.fill_null(pc.equal(table[_PART], 0), True)
+            columns["calls"] = pc.cast(is_first, pa.int16())
+        else:
+            columns["calls"] = pa.array(np.ones_like(numbers))
         self._pieces.append(self._add_up(pa.table(columns)))
 
     def _encode(self, key: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -432,46 +475,47 @@ class _Groups:
         codes = self._codes.setdefault(key, {})
         chunks = []
         for chunk in column.chunks:
-            texts = chunk.dictionary.to_pylist()
-            if key == "name" and not self._by_name:
-                texts = [self._alike.setdefault(_kind_of(text), text) for text in texts]
-            own = pa.array([codes.setdefault(text, len(codes)) for text in texts], pa.int32())
-            chunks.append(own.take(chunk.indices))
+            own = []
+            for text in chunk.dictionary.to_pylist():
+                if key == "name" and not self._by_name:
+                    text = self._alike.setdefault(_kind_of(text), text)
+                own.append(codes.setdefault(text, len(codes)))
+            chunks.append(pa.array(own, pa.int32()).take(chunk.indices))
         return pa.chunked_array(chunks, pa.int32())
 
     def _add_up(self, table: pa.Table) -> pa.Table:
-        keys, added = [*self._keys, _KNOWN], ["exclusive_ns", "calls", *self._amounts]
-        absent = [amount for amount in self._amounts if table[amount].null_count == table.num_rows]
-        sums = [(name, "sum") for name in added if name not in absent]
+        keys = [*self._keys, _KNOWN]
+        present, absent = ["exclusive_ns", "calls"], []
+        for amount in self._amounts:
+            is_absent = table[amount].null_count == table.num_rows
+            (absent if is_absent else present).append(amount)
+        sums = [(name, "sum") for name in present]
         grouped = table.group_by(keys, use_threads=False).aggregate(sums)
+        grouped = grouped.select([*keys, *(f"{name}_sum" for name in present)])
+        grouped = grouped.rename_columns([*keys, *present])
         for amount in absent:
-            grouped = grouped.append_column(
-                f"{amount}_sum", pa.nulls(grouped.num_rows, pa.float64())
-            )
-        return grouped.select([*keys, *(f"{name}_sum" for name in added)]).rename_columns(
-            [*keys, *added]
-        )
+            grouped = grouped.append_column(amount, pa.nulls(grouped.num_rows, pa.float64()))
+        return grouped.select([*keys, "exclusive_ns", "calls", *self._amounts])
 
     def frame(self) -> pd.DataFrame:
         """The keys, exclusive_ns, calls and the amounts of all groups, in order of appearance;
         means are over time.
         """
+        added = ["exclusive_ns", "calls"]
         if not self._pieces:
             columns = [*self._keys, *self._amounts, "exclusive_ns"]
-            self.add(pa.schema([(c, _SCHEMA.get(c, pa.int64())) for c in columns]).empty_table())
+            fields = [(name, _SCHEMA.get(name, pa.int64())) for name in columns]
+            self.add(pa.schema(fields).empty_table())
         table = pa.concat_tables(self._pieces)
-        table = self._add_up(table) if len(self._pieces) > 1 else table
+        if len(self._pieces) > 1:
+            table = self._add_up(table)
         for key, codes in self._codes.items():
             texts = pa.array(codes, pa.string()).take(table[key])
-            table = table.set_column(table.column_names.index(key), key, texts)
-        frame: pd.DataFrame = table.drop_columns(_KNOWN).to_pandas(types_mapper=_PANDAS_TYPES.get)
-        frame = frame.astype(
-            {
-                "exclusive_ns": np.int64,
-                "calls": np.int64,
-                **dict.fromkeys(self._amounts, np.float64),
-            }
-        )
+            table = replace_column(table, key, texts)
+        table = table.drop_columns(_KNOWN)
+        frame: pd.DataFrame = table.to_pandas(types_mapper=_PANDAS_TYPES.get)
+        frame = frame.astype(dict.fromkeys(added, np.int64))
+        frame = frame.astype(dict.fromkeys(self._amounts, np.float64))
         for amount in _MEANS.intersection(self._amounts):
             frame[amount] /= frame["exclusive_ns"].where(frame["exclusive_ns"] > 0)
         return frame

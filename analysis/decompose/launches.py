@@ -51,7 +51,7 @@ def find_paced_kernels(
 ) -> pd.DataFrame:
     """By step, layer and phase the kernels that wait for their launches, where most of a term's do.
 
-    The columns are those of `Paced`, and step, layer, phase; empty where grids, launches or the
+    The columns are fields of `Paced`, and step, layer, phase; empty where grids, launches or the
     device are not known.
     """
     empty = pd.DataFrame(columns=[*_PLACE, *Paced.__annotations__])
@@ -79,7 +79,7 @@ def find_paced_kernels(
     if mine.empty:
         return empty
     mine = mine.assign(share=share, own_ms=mine["duration_ns"] / 1e6)
-    found = mine.groupby(_PLACE, dropna=False, observed=True).agg(
+    terms = mine.groupby(_PLACE, dropna=False, observed=True).agg(
         calls=("paced", "sum"),
         share=("share", "first"),
         late_us=("late_us", "median"),
@@ -88,9 +88,9 @@ def find_paced_kernels(
         own_ms=("own_ms", "sum"),
         streams=("stream", "nunique"),
     )
-    at_once = np.minimum(found["streams"], sm_count // found["blocks"]).clip(lower=1)
-    full_ms = np.minimum(found["own_ms"] / at_once, found["time_ms"])
-    return found.assign(full_ms=full_ms).reset_index()[[*_PLACE, *Paced.__annotations__]]
+    at_once = np.minimum(terms["streams"], sm_count // terms["blocks"]).clip(lower=1)
+    full_ms = np.minimum(terms["own_ms"] / at_once, terms["time_ms"])
+    return terms.assign(full_ms=full_ms).reset_index()[[*_PLACE, *Paced.__annotations__]]
 
 
 def mean_paced(rows: pd.DataFrame, steps: int) -> Paced:

@@ -48,7 +48,7 @@ def step_mfu(recording: Recording, breakdown: Breakdown, hardware: Hardware) -> 
 
 
 def _peak(recording: Recording, hardware: Hardware) -> Roof | None:
-    """The compute roof of the precision that most FLOPs have: the peak, else what was measured."""
+    """The compute roof of the precision that most FLOPs have: the peak, else the measured one."""
     ours = hardware.roof("compute")
     by_name = (
         recording.arrow("kernels", ["name", "flops"]).group_by("name").aggregate([("flops", "sum")])

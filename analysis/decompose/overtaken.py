@@ -38,15 +38,15 @@ def find_overtaken(
     for size, times_ms in (probes or {}).items():
         if size not in larger and len(times_ms) >= _LEAST_STEPS:
             highest[size] = fmean(times_ms), max(times_ms)
-    found: list[Overtaken] = []
+    overtaken: list[Overtaken] = []
     for small in sizes:
         most_ms = (1 - curve.least) * small.time_ms.value
         for size, (time_ms, high_ms) in sorted(highest.items()):
             least_ms = small.time_ms.low if size in larger else _fastest_usual_ms(small)
             if size > small.condition and high_ms < least_ms and time_ms <= most_ms:
-                found.append(Overtaken(small, size, time_ms))
+                overtaken.append(Overtaken(small, size, time_ms))
                 break
-    return found
+    return overtaken
 
 
 def _fastest_usual_ms(point: Point) -> float:
@@ -57,7 +57,7 @@ def _fastest_usual_ms(point: Point) -> float:
 
 def find_slow(curve: Curve) -> set[Condition]:
     """The overtaken sizes."""
-    return {found.small.condition for found in find_overtaken(curve)}
+    return {overtaken.small.condition for overtaken in find_overtaken(curve)}
 
 
 def find_outliers(curve: Curve, sizes: Sequence[Condition]) -> list[Functional]:
@@ -68,10 +68,10 @@ def find_outliers(curve: Curve, sizes: Sequence[Condition]) -> list[Functional]:
     """
     slow = find_slow(curve)
     usual = [size for size in sizes if size not in slow]
-    found = []
+    outliers = []
     for size in sorted(slow.intersection(sizes)):
         smaller = [other for other in usual if other < size]
         larger = [other for other in usual if other > size]
         if smaller and larger:
-            found.append(outlier(smaller[-1], size, larger[0]))
-    return found
+            outliers.append(outlier(smaller[-1], size, larger[0]))
+    return outliers

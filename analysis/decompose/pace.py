@@ -40,7 +40,7 @@ class Pace:
 
     @property
     def sentence(self) -> str:
-        """What it does to the times, for the user."""
+        """Its effect on the times, for the user."""
         return (
             "Times are at the mean pace of the machine, by a reference (fresh memory, products) "
             f"beside the steps: with slope {self.slope:.2f} it takes out {1 - self.left:.0%} of "
@@ -56,7 +56,7 @@ class Pace:
 def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
     """The pace beside the timed steps; None without a reference, or where it narrows nothing.
 
-    The slope is that of all visits that are used. Whether it narrows is judged on each round by the
+    The slope is of all visits that are used. Whether it narrows is judged on each round by the
     slope of the others. A reference that differs by condition is no common measure, so it is not
     used.
     """
@@ -100,7 +100,7 @@ def _slope(x: Floats, y: Floats, most: float) -> float:
 
 
 def measure_rest(x: Floats, y: Floats, rounds: Ints, most_slope: float = inf) -> float:
-    """Variance of what is left of each round by the slope of the others, over that of the whole."""
+    """Variance left of each round by the slope of the others, over the variance of the whole."""
     rest = y.copy()
     for round_ in np.unique(rounds):
         inside = rounds == round_

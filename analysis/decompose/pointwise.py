@@ -28,17 +28,17 @@ RUNS = ("what", "kernels", "runs", "ms", "least_ms")
 
 
 def pointwise_runs(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
-    """The runs of the steps used on one GPU, without those of the optimizer; none where a compiler
+    """The runs of the steps used on one GPU, without runs of the optimizer; none where a compiler
     fused.
     """
     empty = pd.DataFrame({name: [] for name in RUNS})
-    if used.empty:
-        return empty
-    pieces = [
-        of_steps(piece, used["step"].to_numpy(np.int64))[0]
-        for piece in recording.pieces("kernels", _COLUMNS)
-    ]
-    if not (pieces := [piece for piece in pieces if len(piece)]):
+    number = used["step"].to_numpy(np.int64)
+    pieces = []
+    for piece in recording.pieces("kernels", _COLUMNS):
+        inside, _ = of_steps(piece, number)
+        if inside.num_rows:
+            pieces.append(inside)
+    if not pieces:
         return empty
     # Texts stay codes: of millions of kernels each name is read once.
     table = pa.concat_tables(pieces).unify_dictionaries()
@@ -47,30 +47,30 @@ def pointwise_runs(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
     if any(_COMPILED.search(name) for name in names):
         return empty
     rows = rows.sort_values(["step", "device", "stream", "start_ns"], kind="stable")
-    of_name = {name: _is_pointwise(name) for name in names}
     outside = {op: _OUTSIDE.search(str(op)) is not None for op in rows["op"].cat.categories}
-    fits = rows["name"].map(of_name).astype(bool) & rows["phase"].ne("optimizer")
-    fits &= ~rows["op"].map(outside).astype(object).fillna(False).astype(bool)
+    is_pointwise = rows["name"].map({name: _is_pointwise(name) for name in names}).astype(bool)
+    is_outside = rows["op"].map(outside).astype(object).fillna(False).astype(bool)
+    fits = is_pointwise & rows["phase"].ne("optimizer") & ~is_outside
     place = rows[["step", "device", "stream"]].astype("Int64").fillna(-1)
-    begins = ~fits | ~fits.shift(fill_value=False) | (place != place.shift()).any(axis=1)
+    moves = (place != place.shift()).any(axis=1)
+    begins = ~fits | ~fits.shift(fill_value=False) | moves
     rows, begins = rows[fits], begins.cumsum()[fits]
-    kind = rows["name"].astype(str).map({name: read_name(name).family for name in names})
-    what = rows["op"].astype(object).where(rows["op"].notna(), kind).astype(str)
-    runs = (
-        rows.assign(run=begins, op=what.str.removeprefix("aten::"))
-        .groupby("run")
-        .agg(
-            device=("device", "first"),
-            what=("op", _join),
-            kernels=("op", "size"),
-            ms=("duration_ns", "sum"),
-            least_ms=("duration_ns", "min"),
-        )
+    family = rows["name"].astype(str).map({name: read_name(name).family for name in names})
+    what = rows["op"].astype(object).where(rows["op"].notna(), family).astype(str)
+    by_run = rows.assign(op=what.str.removeprefix("aten::")).groupby(begins)
+    runs = by_run.agg(
+        device=("device", "first"),
+        what=("op", _join),
+        kernels=("op", "size"),
+        ms=("duration_ns", "sum"),
+        least_ms=("duration_ns", "min"),
     )
     runs = runs[runs["kernels"] > 1].assign(runs=1)
-    # A bound is of one GPU: that on which most would be saved.
-    saved = (runs["ms"] - runs["least_ms"]).groupby(runs["device"].fillna(-1)).sum()
-    runs = runs[runs["device"].fillna(-1) == saved.idxmax()] if len(saved) else runs
+    # A bound is of one GPU, the one with the largest saving.
+    device = runs["device"].fillna(-1)
+    saved = (runs["ms"] - runs["least_ms"]).groupby(device).sum()
+    if len(saved):
+        runs = runs[device == saved.idxmax()]
     sums = runs.groupby("what")[["kernels", "runs", "ms", "least_ms"]].sum().astype(float)
     sums[["ms", "least_ms"]] /= 1e6
     return (sums / len(used)).reset_index()
@@ -87,4 +87,5 @@ def _join(names: pd.Series) -> str:
     runs = [(name, len(list(same))) for name, same in groupby(names)]
     listed = [name if count == 1 else f"{count} x {name}" for name, count in runs[:_MOST_NAMES]]
     more = sum(count for _, count in runs[_MOST_NAMES:])
-    return ", ".join(listed) + (f" and {more} more" if more else "")
+    text = ", ".join(listed)
+    return f"{text} and {more} more" if more else text

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ Steps = Mapping[Any, pd.DataFrame]
 _DEVIATES = 0.25
 _ERRORS = 8.0
 _MATERIAL = 0.005
+OPERATOR_COLUMNS = ["batch", "layer", "phase", "op", "arguments", "calls"]
 _SHAPES = ("op", "name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _MOST_RUNS = 4
 # A part of a path that is a number, or a class with the number of its call, as profilers name it,
@@ -40,7 +40,7 @@ _NUMBERED = re.compile(r"((?:[A-Z][A-Za-z0-9]*_)?)(\d+)")
 # Numbers of a path of ranges or scopes, e.g. of `decoder/layer_3_token_12/mlp`.
 _SCOPE = "/"
 _NUMBER = re.compile(r"(?<![A-Za-z0-9.])\d+(?![A-Za-z0-9.])")
-# The path of an expert: what comes before its number, the number, and what comes behind.
+# The path of an expert: the text before its number, the number, and the text behind.
 _EXPERT = re.compile(r"((?:.*\.)?experts\.)(\d+|\*)((?:\.|$).*)")
 # The path of a module that holds the weights of all its experts, in one tensor.
 _STACK = re.compile(r"(?:.*\.)?(?:experts|moe|mixture)", re.IGNORECASE)
@@ -58,47 +58,84 @@ def find_repeated_layers(
 ) -> dict[str, tuple[str, ...]]:
     """Groups of two or more layers.
 
-    `operators` has columns batch, layer, phase, op, arguments and calls; without rows the kernels
-    with their launch geometry say which work is equal. Times of each layer by step are by default
-    those of its kernels; `kernels` gives calls by name, by default those of `kernel_times`.
+    `operators` has the columns `OPERATOR_COLUMNS`; without rows the kernels with their launch
+    geometry say which work is equal. The times of each layer by step are by default the times of
+    its kernels. `kernels` gives calls by name, by default of `kernel_times`.
     """
     steps = _steps(kernel_times) if steps is None else steps
-    timed = (layer for times in steps.values() for layer in times if layer and not pd.isna(layer))
-    layers = dict.fromkeys([*timed, *kernel_times["layer"].dropna().unique()])
-    work: dict[str, Counter[Hashable]] = {layer: Counter() for layer in layers}
+    work: dict[str, Counter[Hashable]] = {}
+    for layer in [name for times in steps.values() for name in times]:
+        if layer and not pd.isna(layer):
+            work[layer] = Counter()
+    for layer in kernel_times["layer"].dropna().unique():
+        work[layer] = Counter()
     if operators.num_rows:
-        for row in operators.to_pylist():
-            if row["layer"] is not None:
-                call = row["batch"], row["phase"], row["op"], row["arguments"]
-                work.setdefault(row["layer"], Counter())[call] += row["calls"]
+        _count_operators(operators, work)
     else:
         named = kernel_times[kernel_times["name"] != IDLE] if kernels is None else kernels()
-        columns = ["layer", "batch", "phase", *(name for name in _SHAPES if name in named)]
-        calls = named.groupby(columns, dropna=False)["calls"].sum()
-        for (layer, *kernel), count in calls.items():
-            if layer in work:
-                what = (None if pd.isna(value) else _strip_numbers(value) for value in kernel)
-                work[layer][tuple(what)] += int(count)
+        _count_kernels(named, work)
     alike: dict[tuple[Pattern, str | None, frozenset[Any]], list[str]] = {}
     patterns: Counter[Pattern] = Counter()
     for layer in sorted(work, key=_numbers_of):
         for pattern in _patterns(layer):
             patterns[pattern] += 1
-            alike.setdefault(
-                (pattern, classes.get(layer), frozenset(work[layer].items())), []
-            ).append(layer)
-    groups = _experts(work, classes)
+            kind = pattern, classes.get(layer), frozenset(work[layer].items())
+            alike.setdefault(kind, []).append(layer)
+    groups = _group_experts(work, classes)
     placed = {layer for members in groups.values() for layer in members}
     for (pattern, *_), equal in sorted(alike.items(), key=lambda item: -len(item[1])):
         free = [layer for layer in equal if layer not in placed]
-        if len(free) > 1 and len(members := _alike_in_time(free, steps)) > 1:
+        if len(free) < 2:
+            continue
+        members = _alike_in_time(free, steps)
+        if len(members) > 1:
             placed.update(members)
-            every = len(members) == patterns[pattern]
-            if _SCOPE in members[0]:
-                name = _name_scopes(pattern, members, every)
-            else:
-                name = ("*" if every else _name_numbers(pattern, members)).join(pattern)
-            groups[f"{members[0]}, …" if name in groups else name] = tuple(members)
+            name = _name_group(pattern, members, len(members) == patterns[pattern])
+            _add_group(groups, name, members)
+    return groups
+
+
+def _count_operators(operators: pa.Table, work: dict[str, Counter[Hashable]]) -> None:
+    """Add the calls of each layer's operators on equal shapes to its work."""
+    for row in operators.to_pylist():
+        if row["layer"] is not None:
+            call = row["batch"], row["phase"], row["op"], row["arguments"]
+            work.setdefault(row["layer"], Counter())[call] += row["calls"]
+
+
+def _count_kernels(kernels: pd.DataFrame, work: dict[str, Counter[Hashable]]) -> None:
+    """Add the calls of each layer's kernels of equal geometry to its work."""
+    columns = ["layer", "batch", "phase", *(name for name in _SHAPES if name in kernels)]
+    calls = kernels.groupby(columns, dropna=False)["calls"].sum()
+    for (layer, *kernel), count in calls.items():
+        if layer in work:
+            call = tuple(None if pd.isna(value) else _strip_numbers(value) for value in kernel)
+            work[layer][call] += int(count)
+
+
+def _add_group(groups: dict[str, tuple[str, ...]], name: str, members: Sequence[str]) -> None:
+    """Add a group under its name, or under its first member where another one has that name."""
+    if name in groups:
+        name = f"{members[0]}, …"
+    groups[name] = tuple(members)
+
+
+def _group_experts(layers: Iterable[str], classes: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The experts of all mixtures whose paths differ in numbers, e.g. `*.mlp.experts.*.up`."""
+    alike: dict[tuple[str, str, str | None], dict[str, str]] = {}
+    for layer in sorted(layers, key=_numbers_of):
+        match = _EXPERT.fullmatch(layer)
+        if match:
+            before, _, behind = match.groups()
+            key = _PART.sub("*", before), behind, classes.get(layer)
+            alike.setdefault(key, {})[layer] = before
+    groups: dict[str, tuple[str, ...]] = {}
+    for (pattern, behind, _), mixture_of in alike.items():
+        mixtures = set(mixture_of.values())
+        if len(mixtures) == 1:
+            pattern = mixtures.pop()
+        if len(mixture_of) > 1:
+            _add_group(groups, f"{pattern}*{behind}", list(mixture_of))
     return groups
 
 
@@ -130,30 +167,17 @@ def is_expert_of(layer: str, group: str) -> bool:
     )
 
 
-def _experts(layers: Iterable[str], classes: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """The experts of all mixtures whose paths differ in numbers, e.g. `*.mlp.experts.*.up`."""
-    alike: dict[tuple[str, str, str | None], dict[str, str]] = {}
-    for layer in sorted(layers, key=_numbers_of):
-        if match := _EXPERT.fullmatch(layer):
-            before, _, behind = match.groups()
-            key = _PART.sub("*", before), behind, classes.get(layer)
-            alike.setdefault(key, {})[layer] = before
-    groups: dict[str, tuple[str, ...]] = {}
-    for (pattern, behind, _), mixture_of in alike.items():
-        members, mixtures = list(mixture_of), set(mixture_of.values())
-        name = f"{mixtures.pop() if len(mixtures) == 1 else pattern}*{behind}"
-        if len(members) > 1:
-            groups[f"{members[0]}, …" if name in groups else name] = tuple(members)
-    return groups
-
-
 def _numbers_of(layer: str) -> list[tuple[int, str]]:
     """A path as a key whose order has 2 before 10."""
+    key = []
     if _SCOPE in layer:
-        numbers = map(int, _NUMBER.findall(layer))
-        return [*((number, "") for number in numbers), (-1, layer)]
-    parts = ((part, _NUMBERED.fullmatch(part)) for part in layer.split("."))
-    return [(int(numbered[2]), numbered[1]) if numbered else (-1, part) for part, numbered in parts]
+        for number in _NUMBER.findall(layer):
+            key.append((int(number), ""))
+        return [*key, (-1, layer)]
+    for part in layer.split("."):
+        numbered = _NUMBERED.fullmatch(part)
+        key.append((int(numbered[2]), numbered[1]) if numbered else (-1, part))
+    return key
 
 
 def _patterns(layer: str) -> Iterator[Pattern]:
@@ -167,7 +191,8 @@ def _patterns(layer: str) -> Iterator[Pattern]:
         return
     parts = layer.split(".")
     for index, part in enumerate(parts):
-        if numbered := _NUMBERED.fullmatch(part):
+        numbered = _NUMBERED.fullmatch(part)
+        if numbered:
             before = ".".join([*parts[:index], numbered[1]])
             behind = ".".join(["", *parts[index + 1 :]])
             yield before, behind
@@ -175,11 +200,8 @@ def _patterns(layer: str) -> Iterator[Pattern]:
 
 def _steps(kernel_times: pd.DataFrame) -> Steps:
     """Time of each layer's kernels in every profiled step, by batch size."""
-    times = (
-        kernel_times.groupby(["batch", "step", "layer"], dropna=False)["exclusive_ms"]
-        .sum()
-        .unstack("layer")
-    )
+    grouped = kernel_times.groupby(["batch", "step", "layer"], dropna=False)
+    times = grouped["exclusive_ms"].sum().unstack("layer")
     return {batch: rows.fillna(0.0) for batch, rows in times.groupby("batch", dropna=False)}
 
 
@@ -188,29 +210,38 @@ def _alike_in_time(members: Sequence[str], steps: Steps) -> list[str]:
     for times in steps.values():
         of_members = times.reindex(columns=list(members), fill_value=0.0).to_numpy(np.float64)
         usual = np.median(of_members, axis=0)
-        error = 1.4826 * np.median(np.abs(of_members - usual), axis=0) / np.sqrt(len(of_members))
-        away, whole = np.abs(usual - np.median(usual)), float(np.median(times.sum(axis=1)))
-        deviates |= (
-            (away > _DEVIATES * np.median(usual))
-            & (away > _ERRORS * error)
-            & (away > _MATERIAL * whole)
-        )
+        spread = np.median(np.abs(of_members - usual), axis=0)
+        error = 1.4826 * spread / np.sqrt(len(of_members))
+        of_group = np.median(usual)
+        away = np.abs(usual - of_group)
+        whole = float(np.median(times.sum(axis=1)))
+        is_far = (away > _DEVIATES * of_group) & (away > _ERRORS * error)
+        deviates |= is_far & (away > _MATERIAL * whole)
     return [member for member, apart in zip(members, deviates, strict=True) if not apart]
 
 
-def _name_numbers(pattern: Pattern, members: Sequence[str]) -> str:
-    """The numbers of the members, e.g. `1-11`; the first, the second and the last of many runs."""
+def _name_group(pattern: Pattern, members: Sequence[str], every: bool) -> str:
+    """The pattern with the numbers of the members, e.g. `h.1-11.attn`; `*` for all of them."""
+    if _SCOPE in members[0]:
+        return _name_scopes(pattern, members, every)
+    if every:
+        return "*".join(pattern)
     before, behind = map(len, pattern)
-    return _runs([int(member[before : len(member) - behind]) for member in members])
+    numbers = [int(member[before : len(member) - behind]) for member in members]
+    return _runs(numbers).join(pattern)
 
 
 def _runs(numbers: Sequence[int]) -> str:
-    runs = [
-        [number for _, number in run]
-        for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
-    ]
+    """Numbers as runs, e.g. `1-11`; the first, the second and the last of many."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if not runs or number != runs[-1][-1] + 1:
+            runs.append([])
+        runs[-1].append(number)
     texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    return ",".join(texts if len(texts) <= _MOST_RUNS else [*texts[:2], "…", texts[-1]])
+    if len(texts) > _MOST_RUNS:
+        texts = [*texts[:2], "…", texts[-1]]
+    return ",".join(texts)
 
 
 def _name_scopes(pattern: Pattern, members: Sequence[str], every: bool) -> str:
@@ -244,7 +275,8 @@ def classes_with(classes: Mapping[str, str], groups: Groups) -> dict[str, str]:
     """The class of each layer, and of each group with its number of layers, e.g.
     `Linear, 12 times`.
     """
-    named = {
-        group: (classes.get(layers[0]), f"{len(layers)} times") for group, layers in groups.items()
-    }
-    return {**classes, **{group: ", ".join(filter(None, parts)) for group, parts in named.items()}}
+    every = dict(classes)
+    for group, layers in groups.items():
+        parts = classes.get(layers[0]), f"{len(layers)} times"
+        every[group] = ", ".join(filter(None, parts))
+    return every

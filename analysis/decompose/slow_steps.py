@@ -1,14 +1,14 @@
 """Slow steps: steps of one size that take far longer than the others, with their period and place.
 
 T is the time of all steps over their number. This module says which steps are slow, how often they
-come, what they take beyond the others, and what they have in common. It sets none aside.
+come, their time beyond the others, and their common traits. It sets none aside.
 
 Which steps are slow, and their period, is found in `profiling.attribution.step_pattern`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +28,7 @@ from ...profiling.attribution.step_pattern import (
 )
 from ...profiling.recording.disturbed import select_used_steps
 from ...profiling.recording.store import Recording
+from .averaged_steps import durations_ms
 from .statistics import Floats, Ints
 
 Bools = npt.NDArray[np.bool_]
@@ -96,7 +97,7 @@ class SlowSteps:
 
     @property
     def verb(self) -> str:
-        """What a sentence on `often` says that they do."""
+        """The verb of a sentence on `often`."""
         return "takes" if self.often.startswith(("1 step", "about 1 step")) else "take"
 
 
@@ -108,20 +109,20 @@ def _sentence(steps: SlowSteps) -> str:
         f"{subject}{where} {steps.verb} {ratio} times as long: {number(steps.slow_ms)} instead of "
         f"{number(steps.usual_ms)} ms, {percent(steps.share)} of a step's time"
     )
+    every = counted(steps.steps, "step")
     if len(steps.slow) == 1:
-        return f"{said} (1 of {counted(steps.steps, 'step')}; seen once)."
-    seen = f"{len(steps.slow)} of {counted(steps.steps, 'step')}"
+        return f"{said} (1 of {every}; seen once)."
+    count = f"{len(steps.slow)} of {every}"
     if steps.period is None:
         listed = ", ".join(map(str, steps.slow[:_LISTED]))
-        seen += f": {listed}{' and later' if len(steps.slow) > _LISTED else ''}"
-    clauses = [
-        f"{number(common.slow)} {common.what} instead of {number(common.usual)}"
-        for common in steps.in_common
-    ]
-    same = (
-        f"In common: {', '.join(clauses)}" if clauses else "No counter tells them from the others"
-    )
-    return f"{said} ({seen}). {same}."
+        more = " and later" if len(steps.slow) > _LISTED else ""
+        count += f": {listed}{more}"
+    clauses = []
+    for common in steps.in_common:
+        clauses.append(f"{number(common.slow)} {common.what} instead of {number(common.usual)}")
+    if not clauses:
+        return f"{said} ({count}). No counter tells them from the others."
+    return f"{said} ({count}). In common: {', '.join(clauses)}."
 
 
 def slow_steps(recording: Recording, steps: pd.DataFrame) -> tuple[SlowSteps, ...]:
@@ -137,8 +138,10 @@ def slow_steps(recording: Recording, steps: pd.DataFrame) -> tuple[SlowSteps, ..
     tables = [rows for _, rows in steps.groupby("batch", dropna=False)]
     timed = [_take_timed(rows) for rows in tables]
     patterns = find_patterns({place: _times_of(rows) for place, rows in enumerate(timed)})
-    found = (_of_batch(rows, timed[place], patterns[place]) for place, rows in enumerate(tables))
-    return tuple(slow for slow in found if slow is not None)
+    of_batches = (
+        _of_batch(rows, timed[place], patterns[place]) for place, rows in enumerate(tables)
+    )
+    return tuple(filter(None, of_batches))
 
 
 def _take_timed(steps: pd.DataFrame) -> pd.DataFrame:
@@ -149,8 +152,7 @@ def _take_timed(steps: pd.DataFrame) -> pd.DataFrame:
 
 def _times_of(steps: pd.DataFrame) -> tuple[Floats, Ints]:
     """Times of steps, ms, and their rounds."""
-    times_ms = steps["duration_ns"].to_numpy(np.float64) / 1e6
-    return times_ms, steps["round"].to_numpy(np.int64)
+    return durations_ms(steps), steps["round"].to_numpy(np.int64)
 
 
 def input_times(recording: Recording) -> pd.Series:
@@ -165,10 +167,13 @@ def _of_batch(steps: pd.DataFrame, timed: pd.DataFrame, pattern: Pattern) -> Slo
     # The machine was slow where waits for a core are half of what the step takes more, or more.
     more_ms = times_ms - float(faster_half(times_ms))
     waited_ms = np.nan_to_num(_numbers(timed, "run_queue_wait_ns")) / 1e6
-    slow = pattern.slow & ~((waited_ms > 0) & (waited_ms >= more_ms / 2))
+    waited = (waited_ms > 0) & (waited_ms >= more_ms / 2)
+    slow = pattern.slow & ~waited
     alone = bool(timed["profiled"].all())
     if not slow.any() or slow.all() or (alone and not _are_telling(slow)):
         return None
+    profiled = steps[steps["profiled"].astype(bool)]
+    in_common = _find_common(timed, slow) or _find_common_of_profiled(profiled)
     whole = in_whole_periods(visits, pattern.period)
     batch = timed["batch"].iloc[0]
     return SlowSteps(
@@ -179,10 +184,7 @@ def _of_batch(steps: pd.DataFrame, timed: pd.DataFrame, pattern: Pattern) -> Slo
         usual_ms=float(times_ms[~slow].mean()),
         share=slow_share(times_ms[whole], slow[whole]),
         period=pattern.period,
-        in_common=tuple(
-            _find_common(timed, slow)
-            or _find_common_of_profiled(steps[steps["profiled"].astype(bool)])
-        ),
+        in_common=tuple(in_common),
     )
 
 
@@ -192,15 +194,16 @@ def _are_telling(slow: Bools) -> bool:
 
 
 def _find_common_of_profiled(steps: pd.DataFrame) -> list[InCommon]:
-    """What the slower half of the profiled steps has in common: only these have ranges."""
-    times_ms = steps["duration_ns"].to_numpy(np.float64) / 1e6
+    """The wait that the slower half of the profiled steps has in common: only these have ranges."""
+    times_ms = durations_ms(steps)
     if len(times_ms) < 2:
         return []
     slow = times_ms > np.median(times_ms)
     beyond_ms = float((times_ms - faster_half(times_ms))[slow].sum())
     waits_ms = np.nan_to_num(_numbers(steps, "input_ns")) / 1e6
     usual_ms = float(waits_ms[~slow].mean())
-    if float((waits_ms - usual_ms)[slow].sum()) > beyond_ms / 2:
+    waits_more_ms = float((waits_ms - usual_ms)[slow].sum())
+    if waits_more_ms > beyond_ms / 2:
         return [InCommon(_INPUT, float(waits_ms[slow].mean()), usual_ms)]
     return []
 
@@ -213,27 +216,26 @@ def _numbers(steps: pd.DataFrame, name: str) -> Floats:
 
 
 def _find_common(steps: pd.DataFrame, slow: Bools) -> list[InCommon]:
-    return list(_each_in_common({name: _numbers(steps, name) for name in _TOLD}, slow))
-
-
-def _each_in_common(counters: Mapping[str, Floats], slow: Bools) -> Iterator[InCommon]:
+    in_common = []
     for name, (what, scale) in _TOLD.items():
-        values = -counters[name] if name in _LOWER else counters[name]
+        values, least_more = _numbers(steps, name), 0.5
+        if name in _LOWER:
+            values, least_more = -values, 0.05
         mine, others = values[slow], values[~slow]
         if np.isnan(mine).any() or np.isnan(others).all():
             continue
         usual = float(np.nanmedian(others))
-        # More than nearly all others, and more by half of the usual amount or of that of the slow
-        # ones.
-        beyond = (mine > np.nanquantile(others, _USUAL)) & (
-            mine - usual > abs(usual) * (0.05 if name in _LOWER else 0.5)
-        )
-        if beyond.mean() >= _MOST_OF:
-            yield InCommon(what, abs(float(np.median(mine))) * scale, abs(usual) * scale)
+        # More than nearly all others, and more by half of the usual amount.
+        is_high = mine > np.nanquantile(others, _USUAL)
+        is_far = mine - usual > abs(usual) * least_more
+        if (is_high & is_far).mean() >= _MOST_OF:
+            median = float(np.median(mine))
+            in_common.append(InCommon(what, abs(median) * scale, abs(usual) * scale))
+    return in_common
 
 
-def leading(found: Sequence[SlowSteps]) -> SlowSteps | None:
+def leading(slow: Sequence[SlowSteps]) -> SlowSteps | None:
     """The slow steps that are part of the answer, at the largest batch size that has some; None
     without any.
     """
-    return next((steps for steps in reversed(found) if steps.matters), None)
+    return next((steps for steps in reversed(slow) if steps.matters), None)

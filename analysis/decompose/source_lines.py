@@ -4,7 +4,7 @@ shares are used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,20 +33,25 @@ def main_lines(lines: pd.DataFrame) -> Lines:
     """The line with the most time in each term, by batch size; idle time is sampled, and rests on
     all sizes.
     """
-    columns = ["batch", "layer", "phase", "kind", "at"]
-    total = lines.groupby(columns, dropna=False, sort=False)["duration_ns"].sum().reset_index()
+    term = ["layer", "phase", "kind", "at"]
+    total = _sum_times(lines, ["batch", *term])
+    busy = total[total["kind"] != IDLE]
+    idle = total[total["kind"] == IDLE].groupby(term, dropna=False)["duration_ns"].sum()
     by_batch: dict[Any, dict[Key, str]] = {batch: {} for batch in lines["batch"].unique()}
-    idle = (
-        total[total["kind"] == IDLE]
-        .groupby(columns[1:], dropna=False)["duration_ns"]
-        .sum()
-        .reset_index()
-    )
-    for rows, batches in ((idle, list(by_batch)), (total[total["kind"] != IDLE], None)):
-        for row in rows.sort_values("duration_ns", kind="stable").itertuples():
-            for batch in batches or [row.batch]:
-                by_batch[batch][Key.of(row.layer, row.phase, row.kind)] = row.at
+    for row in _longest_last(idle.reset_index()):
+        for of_batch in by_batch.values():
+            of_batch[Key.of(row.layer, row.phase, row.kind)] = row.at
+    for row in _longest_last(busy):
+        by_batch[row.batch][Key.of(row.layer, row.phase, row.kind)] = row.at
     return by_batch
+
+
+def _sum_times(lines: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    return lines.groupby(keys, dropna=False, sort=False)["duration_ns"].sum().reset_index()
+
+
+def _longest_last(rows: pd.DataFrame) -> Iterable[Any]:
+    return rows.sort_values("duration_ns", kind="stable").itertuples()
 
 
 def by_line(times: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
@@ -54,22 +59,15 @@ def by_line(times: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
     of the lines.
     """
     keys = ["layer", "phase", "op"]
-    total = (
-        lines.groupby([*keys, "at"], dropna=False, sort=False)["duration_ns"].sum().reset_index()
-    )
+    total = _sum_times(lines, [*keys, "at"])
     # plain floats: the recorded ones are nullable, and would make the amounts so
     durations_ns = total["duration_ns"].astype(np.float64)
     sums_ns = durations_ns.groupby([total[key] for key in keys], dropna=False).transform("sum")
     total["part"] = (durations_ns / sums_ns.where(sums_ns > 0)).fillna(1.0)
-    idle = times["name"] == IDLE
-    spread = times.assign(op=times["op"].where(~idle, None)).merge(
-        total[[*keys, "at", "part"]], on=keys, how="left"
-    )
-    part, at = spread["part"].fillna(1.0), spread["at"].fillna(NO_LINE)
-    amounts = [
-        name for name in spread.select_dtypes("number") if name not in ("step", "batch", "part")
-    ]
+    operator = times["op"].where(times["name"] != IDLE, None)
+    parts = total[[*keys, "at", "part"]]
+    spread = times.assign(op=operator).merge(parts, on=keys, how="left")
+    part, at = spread.pop("part").fillna(1.0), spread.pop("at").fillna(NO_LINE)
+    amounts = spread.select_dtypes("number").columns.difference(["step", "batch"], sort=False)
     spread[amounts] = spread[amounts].mul(part, axis=0)
-    return spread.assign(line=at.where(spread["name"] != IDLE, f"{IDLE} at " + at)).drop(
-        columns=["at", "part"]
-    )
+    return spread.assign(line=at.where(spread["name"] != IDLE, f"{IDLE} at " + at))

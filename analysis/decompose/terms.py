@@ -24,7 +24,7 @@ import pandas as pd
 
 from ...profiling.recording.disturbed import select_used_steps
 from ...profiling.recording.schema import INPUT
-from .averaged_steps import Samples, fastest_first, weights_of
+from .averaged_steps import Samples, durations_ms, fastest_first, weights_of
 from .curve import (
     MODELLED,
     Curve,
@@ -83,11 +83,9 @@ class Key:
     @classmethod
     def of(cls, layer: Any, phase: Any, kind: Any) -> Key:
         """The key of values of a table; NaN and NA become None."""
-        return cls(
-            None if pd.isna(layer) else str(layer),
-            None if pd.isna(phase) else str(phase),
-            str(kind),
-        )
+        layer = None if pd.isna(layer) else str(layer)
+        phase = None if pd.isna(phase) else str(phase)
+        return cls(layer, phase, str(kind))
 
     @property
     def label(self) -> str:
@@ -123,7 +121,7 @@ def work_label(layer: str | None, phase: str | None, layer_class: str | None = N
 
 
 def is_outside(label: str) -> bool:
-    """Whether a label of `work_label` is that of work outside layers."""
+    """Whether a label of `work_label` names work outside layers."""
     return label == OPTIMIZER or label.endswith(OUTSIDE)
 
 
@@ -170,7 +168,10 @@ def test_family(shares: Iterable[Share]) -> list[Share]:
     """Test the shares as one family (Holm)."""
     listed = list(shares)
     adjusted = holm([share.value.p for share in listed])
-    return [replace(share, real=p < LEVEL) for share, p in zip(listed, adjusted, strict=True)]
+    tested = []
+    for share, p in zip(listed, adjusted, strict=True):
+        tested.append(replace(share, real=p < LEVEL))
+    return tested
 
 
 def total_ms(shares: Iterable[Share]) -> float:
@@ -201,9 +202,8 @@ class Terms:
 
     def behind(self, functional: Functional) -> Terms:
         """The terms that a functional is split into: these, or focused ones from more rounds."""
-        able = (
-            terms for terms in self.focused if set(functional.conditions) <= set(terms.conditions)
-        )
+        conditions = set(functional.conditions)
+        able = [terms for terms in self.focused if conditions <= set(terms.conditions)]
         return max(able, key=lambda terms: len(terms.shared), default=self)
 
     def decompose(self, functional: Functional, curve: Curve | None = None) -> list[Share]:
@@ -213,35 +213,35 @@ class Terms:
         unprofiled; all are tested as one family. Without a curve of the same recording T is the sum
         of the terms.
         """
-        if (terms := self.behind(functional)) is not self:
+        terms = self.behind(functional)
+        if terms is not self:
             return terms.decompose(functional, curve and curve.behind(functional))
         weights = coefficients(functional, self.conditions)
-        rounds = self._rounds(functional)
         scale = self._scale(weights)
-        shares = [
-            Share(key, self._estimate(functional, weights, i, scale))
-            for i, key in enumerate(self.keys)
-        ]
+        shares = []
+        for i, key in enumerate(self.keys):
+            shares.append(Share(key, self._estimate(functional, weights, i, scale)))
         if curve is None or curve.profiled or curve.statistic == MODELLED:
             return test_family(shares)
-        rounds = min(rounds, curve.rounds_behind(functional))
+        rounds = min(self._rounds(functional), curve.rounds_behind(functional))
         timed = coefficients(functional, curve.conditions)
         pace_ms, paces = _sum_of(curve if self.of_all_steps else curve.paces, functional, timed)
         value = math.fsum([pace_ms, *-(weights @ self.values_ms)])
-        if (
-            abs(value) > RELATIVE_ROUNDING * scale
-        ):  # else the pace is of the very steps of the terms
+        rounding = RELATIVE_ROUNDING * scale
+        if abs(value) > rounding:  # else the pace is of the very steps of the terms
             drawn = paces - np.einsum("b,rbt->r", weights, self.replicates_ms)
-            shares.append(Share(_OVERHEAD_KEY, estimate(value, drawn, rounds, scale)))
+            overhead = estimate(value, drawn, rounds, scale)
+            shares.append(Share(_OVERHEAD_KEY, overhead))
         time_ms, times = _sum_of(curve, functional, timed)
-        if curve.pace is not None and abs(time_ms - pace_ms) > RELATIVE_ROUNDING * scale:
+        if curve.pace is not None and abs(time_ms - pace_ms) > rounding:
             slow = estimate(time_ms - pace_ms, times - paces, rounds, scale, of_mean=True)
             shares.append(Share(_SLOW_KEY, slow))
         return test_family(shares)
 
     def sum(self, functional: Functional, wanted: Callable[[Key], bool] | None = None) -> Estimate:
         """Sum of the contributions of some terms, by default all, to a functional."""
-        if (terms := self.behind(functional)) is not self:
+        terms = self.behind(functional)
+        if terms is not self:
             return terms.sum(functional, wanted)
         weights = coefficients(functional, self.conditions)
         chosen = np.array([wanted is None or wanted(key) for key in self.keys], bool)
@@ -252,10 +252,11 @@ class Terms:
     def sum_weighted(
         self, functional: Functional, key: Key, weights: Mapping[Condition, float]
     ) -> Estimate:
-        """A sum of the times of one term, with weights by condition; the rounds are those of the
+        """A sum of the times of one term, with weights by condition and the rounds of the
         functional.
         """
-        if (terms := self.behind(functional)) is not self:
+        terms = self.behind(functional)
+        if terms is not self:
             return terms.sum_weighted(functional, key, weights)
         listed = np.array([weights.get(condition, 0.0) for condition in self.conditions])
         scale = self._scale(coefficients(functional, self.conditions))
@@ -265,48 +266,50 @@ class Terms:
         """The contribution of each term, with an interval that allows for the usual spread of all
         terms, see `statistics.moderate`.
         """
-        if (terms := self.behind(functional)) is not self:
+        terms = self.behind(functional)
+        if terms is not self:
             return terms.moderate(functional)
         weights = coefficients(functional, self.conditions)
-        scale, columns = self._scale(weights), range(len(self.keys))
-        return moderate(
-            [self._estimate(functional, weights, column, scale) for column in columns],
-            [self._rounds(functional, self.values_ms[:, column]) for column in columns],
-            [float(np.linalg.norm(weights * self.values_ms[:, column])) for column in columns],
-        )
+        scale = self._scale(weights)
+        estimates, rounds, sizes = [], [], []
+        for column, values in enumerate(self.values_ms.T):
+            estimates.append(self._estimate(functional, weights, column, scale))
+            rounds.append(self._rounds(functional, values))
+            sizes.append(float(np.linalg.norm(weights * values)))
+        return moderate(estimates, rounds, sizes)
 
     def group_by(self, group: Callable[[Key], Key]) -> Terms:
         """Add up the terms by another key, a function of the present one."""
         groups = [group(key) for key in self.keys]
         keys = tuple(dict.fromkeys(groups))
-        member = np.array(
-            [[of_key == key for key in keys] for of_key in groups], np.float64
-        ).reshape(-1, len(keys))
+        member = np.zeros((len(groups), len(keys)))
+        for term, key in enumerate(groups):
+            member[term, keys.index(key)] = 1.0
+        replicates_ms = np.tensordot(member, self.replicates_ms, (0, 2))
         return replace(
             self,
             keys=keys,
             values_ms=self.values_ms @ member,
-            replicates_ms=np.moveaxis(np.tensordot(member, self.replicates_ms, (0, 2)), 0, 2),
-            focused=tuple(of_key.group_by(group) for of_key in self.focused),
+            replicates_ms=np.moveaxis(replicates_ms, 0, 2),
+            focused=tuple(terms.group_by(group) for terms in self.focused),
         )
 
     def curve(self, steps: pd.DataFrame, by: str = "batch") -> Curve:
         """Curve of the profiled steps, for recordings without unprofiled ones; T is the exact sum
         of the terms.
         """
-        sums, replicates = self.values_ms.sum(axis=1), self.replicates_ms.sum(axis=2)
+        replicates = self.replicates_ms.sum(axis=2)
         paid, points = select_used_steps(steps), []
         for i, condition in enumerate(self.conditions):
-            used = paid.loc[paid[by] == condition, "duration_ns"].to_numpy(np.float64) / 1e6
-            time = time_estimate(float(sums[i]), replicates[:, i], self.rounds[condition])
-            points.append(
-                Point(condition, time, spread_of(used, float(sums[i])), len(used), len(used))
-            )
-        rounds = min(self.rounds.values())
+            time_ms = float(self.values_ms.sum(axis=1)[i])
+            times_ms = durations_ms(paid[paid[by] == condition])
+            time = time_estimate(time_ms, replicates[:, i], self.rounds[condition])
+            spread = spread_of(times_ms, time_ms)
+            points.append(Point(condition, time, spread, len(times_ms), len(times_ms)))
         return Curve(
             points=tuple(points),
             replicates_ms=replicates,
-            rounds=rounds,
+            rounds=min(self.rounds.values()),
             statistic=ALL_STEPS,
             profiled=True,
         )
@@ -319,10 +322,9 @@ class Terms:
         self, functional: Functional, weights: Floats, term: int, scale: float
     ) -> Estimate:
         values = self.values_ms[:, term]
+        replicates = self.replicates_ms[:, :, term] @ weights
         rounds = self._rounds(functional, values)
-        return estimate(
-            float(weights @ values), self.replicates_ms[:, :, term] @ weights, rounds, scale
-        )
+        return estimate(float(weights @ values), replicates, rounds, scale)
 
     def _rounds(self, functional: Functional, values: Floats | None = None) -> float:
         """Effective number of rounds behind a functional of one term; without values, the fewest of
@@ -331,7 +333,8 @@ class Terms:
         weights = coefficients(functional, self.conditions)
         counted = np.flatnonzero(weights)
         sizes = np.zeros(len(counted)) if values is None else (weights * values)[counted]
-        return effective_rounds([self.rounds[self.conditions[index]] for index in counted], sizes)
+        rounds = [self.rounds[self.conditions[index]] for index in counted]
+        return effective_rounds(rounds, sizes)
 
 
 def estimate_terms(
@@ -346,26 +349,21 @@ def estimate_terms(
     `kernel_times` is its result, or a table whose column `kind` has further kinds. The unprofiled
     ones of the `steps`, set aside or not, say which rounds visited which conditions. Without any,
     or with the column `of_all_steps`, terms are means of all profiled steps. `sampled` has the keys
-    and samples of marked steps, see `marked.Marked.settle`; by default they are those of the
-    profiled steps.
+    and samples of marked steps, see `marked.Marked.settle`; the profiled steps are the default.
     """
     timed = steps[~steps["profiled"].astype(bool)]
     takes_all = timed.empty or (OF_ALL_STEPS in kernel_times and kernel_times[OF_ALL_STEPS].any())
     taken = None if takes_all else statistic
     keys, samples = sampled or _take_samples(kernel_times, steps, by)
     shared = list_shared_rounds(steps if timed.empty else timed, by)
-    focused = tuple(
-        terms_of(keys, of_focus, rounds, taken)
-        for conditions, rounds in list_focused_rounds(timed, by)
-        if len(of_focus := _in_rounds(samples, conditions, rounds)) == len(conditions)
-    )
+    focused = []
+    for conditions, rounds in list_focused_rounds(timed, by):
+        of_focus = _in_rounds(samples, conditions, rounds)
+        if len(of_focus) == len(conditions):
+            focused.append(terms_of(keys, of_focus, rounds, taken))
     if focused and len(shared) > 1:
         samples = _in_rounds(samples, tuple(samples), shared) or samples
-    return replace(
-        terms_of(keys, samples, shared, taken),
-        focused=tuple(replace(of_focus, of_all_steps=taken is None) for of_focus in focused),
-        of_all_steps=taken is None,
-    )
+    return replace(terms_of(keys, samples, shared, taken), focused=tuple(focused))
 
 
 def _take_samples(
@@ -373,19 +371,16 @@ def _take_samples(
 ) -> tuple[list[Key], dict[Condition, Samples]]:
     """Keys of the terms, and their times in the profiled steps of each condition."""
     grouped = kernel_times.groupby([by, "step", "layer", "phase", "kind"], dropna=False, sort=False)
-    table = (
-        grouped["exclusive_ms"]
-        .sum()
-        .unstack(["layer", "phase", "kind"])
-        .fillna(0.0)
-        .sort_index(axis=1)
-    )
-    round_of = steps[steps["profiled"].astype(bool)].set_index([by, "step"])["round"]
+    by_term = grouped["exclusive_ms"].sum().unstack(["layer", "phase", "kind"])
+    table = by_term.fillna(0.0).sort_index(axis=1)
+    profiled = steps[steps["profiled"].astype(bool)]
+    round_of = profiled.set_index([by, "step"])["round"]
     samples = {}
     for condition in sorted(table.index.unique(by)):
         of_condition = table.xs(condition, level=by)
-        rounds = round_of.xs(condition, level=by).loc[of_condition.index].to_numpy(np.int64)
-        samples[native(condition)] = Samples(of_condition.to_numpy(np.float64), rounds)
+        rounds = round_of.xs(condition, level=by).loc[of_condition.index]
+        times_ms = of_condition.to_numpy(np.float64)
+        samples[native(condition)] = Samples(times_ms, rounds.to_numpy(np.int64))
     return [Key.of(*column) for column in table], samples
 
 
@@ -393,16 +388,15 @@ def _in_rounds(
     samples: Mapping[Condition, Samples], conditions: Sequence[Condition], rounds: Sequence[int]
 ) -> dict[Condition, Samples]:
     """The samples of some conditions in some rounds; without a condition that has none there."""
-    inside = {
-        condition: np.isin(samples[condition].rounds, rounds)
-        for condition in conditions
-        if condition in samples
-    }
-    return {
-        condition: Samples(samples[condition].times_ms[which], samples[condition].rounds[which])
-        for condition, which in inside.items()
-        if which.any()
-    }
+    chosen = {}
+    for condition in conditions:
+        sample = samples.get(condition)
+        if sample is None:
+            continue
+        inside = np.isin(sample.rounds, rounds)
+        if inside.any():
+            chosen[condition] = Samples(sample.times_ms[inside], sample.rounds[inside])
+    return chosen
 
 
 def in_rounds(
@@ -437,30 +431,29 @@ def terms_of(
     of all steps.
     """
     if shared is None:
-        shared = sorted(
-            set.intersection(*(set(sample.rounds.tolist()) for sample in samples.values()))
-        )
+        rounds_of = [set(sample.rounds.tolist()) for sample in samples.values()]
+        shared = sorted(set.intersection(*rounds_of))
     drawn = None if statistic is None and len(shared) < 2 else round_counts(len(shared))
     generator = np.random.default_rng(_SEED)
     values, replicates = [], []
     profiled, rounds = {}, {}
     for condition, sample in samples.items():
         used = fastest_first(sample)
-        times, of_round = sample.times_ms[used], sample.rounds[used]
-        taken = weights_of(np.ones((1, len(used))), statistic)
+        times, n = sample.times_ms[used], len(used)
+        taken = weights_of(np.ones((1, n)), statistic)
         value = (taken @ times)[0]
-        profiled[condition] = (len(sample.times_ms), int(np.count_nonzero(taken)))
+        profiled[condition] = (n, int(np.count_nonzero(taken)))
         if drawn is None:
-            counts = counts_of(generator.integers(0, len(used), (REPLICATES, len(used))), len(used))
-            rounds[condition] = len(used)
+            counts = counts_of(generator.integers(0, n, (REPLICATES, n)), n)
+            rounds[condition] = n
         else:
-            member = np.array(shared)[:, None] == of_round
+            member = np.array(shared)[:, None] == sample.rounds[used]
             counts = drawn @ member
             rounds[condition] = int(member.any(axis=1).sum())
+        means = weights_of(counts, statistic) @ times
+        is_drawn = counts.sum(axis=1)[:, None] > 0
         values.append(value)
-        replicates.append(
-            np.where(counts.sum(axis=1)[:, None] > 0, weights_of(counts, statistic) @ times, value)
-        )
+        replicates.append(np.where(is_drawn, means, value))
     # The replicates of a term lie together in memory: most estimates are of a single term.
     by_term = np.ascontiguousarray(np.stack(replicates, axis=1).transpose(2, 0, 1))
     return Terms(
@@ -471,6 +464,7 @@ def terms_of(
         profiled=profiled,
         rounds=rounds,
         shared=tuple(shared),
+        of_all_steps=statistic is None,
     )
 
 
@@ -478,19 +472,14 @@ def main_kernels(
     kernel_times: pd.DataFrame, batches: Sequence[int]
 ) -> dict[tuple[str | None, str | None], list[str | None]]:
     """The kernel with the most time in every layer and phase, a name (or None) per batch size."""
-    columns = ["layer", "phase", "batch", "name"]
-    kernels = kernel_times.loc[
-        kernel_times["batch"].isin(batches) & (kernel_times["name"] != IDLE),
-        [*columns, "exclusive_ms"],
-    ]
-    total = kernels.groupby(columns, dropna=False)["exclusive_ms"].sum().reset_index()
-    largest = total.sort_values("exclusive_ms").drop_duplicates(
-        ["layer", "phase", "batch"], keep="last"
-    )
+    place = ["layer", "phase", "batch"]
+    wanted = kernel_times["batch"].isin(batches) & (kernel_times["name"] != IDLE)
+    kernels = kernel_times.loc[wanted, [*place, "name", "exclusive_ms"]]
+    total = kernels.groupby([*place, "name"], dropna=False)["exclusive_ms"].sum().reset_index()
+    largest = total.sort_values("exclusive_ms").drop_duplicates(place, keep="last")
     names: dict[tuple[str | None, str | None], list[str | None]] = {}
     for row in largest.itertuples():
         key = Key.of(row.layer, row.phase, KERNELS)
-        names.setdefault((key.layer, key.phase), [None] * len(batches))[
-            list(batches).index(row.batch)
-        ] = row.name
+        of_batches = names.setdefault((key.layer, key.phase), [None] * len(batches))
+        of_batches[list(batches).index(row.batch)] = row.name
     return names

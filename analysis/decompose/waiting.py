@@ -36,7 +36,7 @@ class Waiting:
 
     @property
     def sentence(self) -> str:
-        """What a quiet run would say, for the user."""
+        """The result to expect of a quiet run, for the user."""
         if self.left > _MOST_LEFT:
             return (
                 f"Waits for a core explain little of how the {self.visits} visits differ: the step "

@@ -131,7 +131,7 @@ def _by_verdict(outcome: Outcome) -> tuple[int, float]:
 
 
 class _Gain(NamedTuple):
-    """What a change saves where it counts, and what it must save at least to be worth a word."""
+    """The saving of a change where it counts, and the least saving to be worth a word."""
 
     share: Estimate
     least: float

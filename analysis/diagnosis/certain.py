@@ -50,7 +50,7 @@ def find_certain(
 ) -> tuple[CertainPart, ...]:
     """The certain parts of a recording, the largest first, each at the size where it is worst.
 
-    `tested` has the terms of every functional that was tested, with what is recorded of them.
+    `tested` has the terms of every functional that was tested, with their records.
     """
     if terms is None or curve.statistic == MODELLED:
         return ()

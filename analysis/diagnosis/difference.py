@@ -64,7 +64,7 @@ def find_difference(
 def _size(
     times_ms: Mapping[Condition, float], pair: tuple[Condition, Condition]
 ) -> tuple[bool, float]:
-    """What a pair costs beyond proportion; of pairs that cost less, how much they differ."""
+    """The cost of a pair beyond proportion; of pairs that cost less, how much they differ."""
     at, to = pair
     excess_ms = times_ms[to] - to / at * times_ms[at]
     if excess_ms > 0:

@@ -12,7 +12,7 @@ from ..decompose.terms import Terms, estimate_terms
 
 
 class Estimates(NamedTuple):
-    """What a recording says of T over batch sizes."""
+    """A recording's evidence on T over batch sizes."""
 
     curve: Curve
     terms: Terms | None  # None if no step was profiled

@@ -60,7 +60,7 @@ def explain(
 def diagnose(
     recorded: Recorded, axis: str = "log2", recording: Recording | None = None
 ) -> Diagnosis:
-    """Find and explain the anomalies of what was read; without profiled steps they are found, not
+    """Find and explain the anomalies of the recording; without profiled steps they are found, not
     split.
 
     `axis` is the axis of the displayed curvatures: log2, linear or throughput.

@@ -24,7 +24,7 @@ THE_STEP = "the step"
 
 
 class Drawn:
-    """What a notebook shows as HTML and `print` as text, once `analysis.render` has
+    """The text that a notebook shows as HTML and `print` as text, once `analysis.render` has
     registered how.
     """
 

@@ -29,7 +29,7 @@ _OF_LIBRARIES = (SLOW_CALL, ALGORITHM_SWITCH)
 
 @dataclass(frozen=True)
 class LibraryChoice:
-    """The default of the libraries for a term in isolation, beside the best of what they offer."""
+    """The default of the libraries for a term in isolation, beside the best that they offer."""
 
     batch: int
     ratio: Estimate  # time of the default over that of the best

@@ -28,7 +28,7 @@ _NEAR = 0.95  # of the largest throughput that was measured
 
 @dataclass(frozen=True)
 class Remedies:
-    """What was tried on complete steps, and what it saves."""
+    """The changes tried on complete steps, and their savings."""
 
     # one per change, what saves most at the largest batch size first, untested ones last
     savings: tuple[Saving, ...] = ()

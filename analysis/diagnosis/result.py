@@ -24,7 +24,7 @@ from .remedies import Remedies
 
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
-    """What a diagnosis rests on experiments for."""
+    """The grounds that a diagnosis rests on experiments for."""
 
     # one per anomaly, the largest first; empty if no step was profiled
     explanations: tuple[Explanation, ...]
@@ -36,7 +36,7 @@ class Conclusion:
 
     @property
     def explained(self) -> tuple[Explanation, ...]:
-        """The explanations, then that of the fixed cost."""
+        """The explanations, the fixed cost last."""
         return *self.explanations, *([self.fixed_cost] if self.fixed_cost else [])
 
 
@@ -57,7 +57,7 @@ class Diagnosis(Conclusion, Drawn):
 
     @property
     def answers(self) -> tuple[Explanation, ...]:
-        """The explanations that answer an anomaly, then that of the fixed cost."""
+        """The explanations that answer an anomaly, the fixed cost last."""
         return tuple(
             explanation for explanation in self.explained if explanation.evidence is not None
         )

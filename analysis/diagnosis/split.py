@@ -112,7 +112,7 @@ class _Gathered:
         self._known: dict[int, tuple[Examined, _Names]] = {}
 
     def behind(self, terms: Terms) -> tuple[Examined, _Names]:
-        """What is examined in the rounds of these terms, and the kernels with the most time."""
+        """The facts for causes in the rounds of these terms, and the kernels with the most time."""
         if id(terms) not in self._known:
             own = self._recorded
             if terms is not self._estimates.terms:
@@ -129,7 +129,7 @@ class _Gathered:
 def split_terms(
     functional: Functional, estimates: Estimates, recorded: Recorded, gathered: _Gathered
 ) -> tuple[Case, ...]:
-    """The terms of a functional, the largest first, with what is recorded of them.
+    """The terms of a functional, the largest first, with their records.
 
     Raises:
         CurvescopeError: a batch size of the functional has no profiled step.
@@ -261,7 +261,7 @@ def _same_event(jump: Split, other: Split) -> bool:
 
 
 def weigh(splits: Splits) -> tuple[Anomaly, ...]:
-    """Ask every cause what it claims of each term of the anomalies and of the fixed cost."""
+    """Ask every cause for its claim on each term of the anomalies and of the fixed cost."""
     return tuple(_weigh_split(split) for split in splits.anomalies)
 
 

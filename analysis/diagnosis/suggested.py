@@ -79,7 +79,7 @@ class LongGap:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """What one profile suggests."""
+    """The suggestions of one profile."""
 
     breakdown: Breakdown  # of the largest batch size, by layer, else by kernel
     step: ProfiledStep
@@ -96,13 +96,12 @@ def has_no_curve(recording: Recording) -> bool:
     ones, at most.
     """
     steps = recording.frame("steps")
-    return steps.empty or bool(
-        steps["profiled"].astype(bool).all() and steps["batch"].nunique() < 2
-    )
+    is_profiled = steps["profiled"].astype(bool)
+    return steps.empty or bool(is_profiled.all() and steps["batch"].nunique() < 2)
 
 
 def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
-    """Ask every cause what one profile suggests; `facts` are those of the factors of complete
+    """Ask every cause for its suggestion on one profile; `facts` describe the factors of complete
     steps, by name.
 
     CurvescopeError: nothing of the device, or of operators, was recorded.
@@ -145,21 +144,21 @@ def _knows(recording: Recording, column: str) -> bool:
 def suggest_beside(
     recording: Recording, diagnosis: Diagnosis, facts: Mapping[str, FactorFacts]
 ) -> Advice | None:
-    """What the profiled steps of a sweep suggest at its largest batch size, beside the causes that
-    are claimed, and the changes that were tried; None if that is nothing.
+    """The suggestions of a sweep's profiled steps at its largest batch size, beside the causes that
+    are claimed, and the changes that were tried; None if there is none.
     """
     try:
         advice = advise(recording, facts)
     except CurvescopeError:
         return None
-    claimed = {total.cause for found in diagnosis.explained for total in found.causes}
+    claimed = {total.cause for each in diagnosis.explained for total in each.causes}
     tried = {saving.factor for saving in diagnosis.remedies.tried}
-    left = tuple(
-        advised
-        for advised in advice.advised
-        if advised.suggestion.cause not in claimed and not tried & set(advised.suggestion.factors)
-    )
-    return replace(advice, advised=left) if left else None
+    left = []
+    for advised in advice.advised:
+        suggestion = advised.suggestion
+        if suggestion.cause not in claimed and not tried & set(suggestion.factors):
+            left.append(advised)
+    return replace(advice, advised=tuple(left)) if left else None
 
 
 def suggest_shares(recording: Recording) -> dict[str, float]:
@@ -179,7 +178,7 @@ def suggest_shares(recording: Recording) -> dict[str, float]:
 
 
 def _ask_causes(step: ProfiledStep) -> Sequence[Suggestion]:
-    """What causes suggest; without a timed kernel nobody knows what the step waits for."""
+    """The suggestions of causes; without a timed kernel nobody knows what the step waits for."""
     return () if step.groups.empty else suggestions(step)
 
 
@@ -205,7 +204,7 @@ _WITHOUT_TORCH = {
 
 
 def is_tried(suggestion: Suggestion, step: ProfiledStep) -> bool:
-    """Whether `diagnose` tries what is suggested on such a program: all of PyTorch, and of JAX its
+    """Whether `diagnose` tries a suggestion on such a program: all of PyTorch, and of JAX its
     own changes.
     """
     own = set(suggestion.factors) <= set(numbers.JAX_FACTORS.values())
@@ -218,35 +217,36 @@ def _advise(
     if not step.is_torch and not is_tried(suggestion, step) and suggestion.cause in _WITHOUT_TORCH:
         do, how = _WITHOUT_TORCH[suggestion.cause]
         return Advised(suggestion=suggestion, do=do or suggestion.remedy or "", how=how)
-    recorded = next(
-        (facts[name] for name in suggestion.factors if name in facts and facts[name].remedy), None
-    )
-    if suggestion.remedy is not None or recorded is None or recorded.remedy is None:
-        return Advised(suggestion=suggestion, do=suggestion.remedy or "", how=suggestion.how)
-    return Advised(
-        suggestion=suggestion, do=recorded.remedy.format(where="the step"), how=recorded.how
-    )
+    if suggestion.remedy is None:
+        for name in suggestion.factors:
+            remedy = facts[name].remedy if name in facts else None
+            if remedy:
+                do = remedy.format(where="the step")
+                return Advised(suggestion=suggestion, do=do, how=facts[name].how)
+    return Advised(suggestion=suggestion, do=suggestion.remedy or "", how=suggestion.how)
 
 
 def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
     """The mean of the steps that a breakdown uses, as causes examine it."""
     work = device_work(recording, copied_bytes=True)
-    every = recording.frame("steps")
-    steps = select_profiled_steps(every, breakdown.batch) if len(every) else every
-    used = steps[steps["step"].isin(breakdown.used)] if len(every) else every
+    used = recording.frame("steps")
+    if len(used):
+        steps = select_profiled_steps(used, breakdown.batch)
+        used = steps[steps["step"].isin(breakdown.used)]
     count = max(len(used), 1)
     if len(used):
-        groups = kernel_times(work, used, _KEYS, ("flops", "duration_ns"))
-        groups = groups[groups["name"] != IDLE]
+        kernels = kernel_times(work, used, _KEYS, ("flops", "duration_ns"))
+        kernels = kernels[kernels["name"] != IDLE]
     else:
-        groups = kernel_totals(work, _KEYS, ("flops", "duration_ns"))
-    per_step = {"ms": groups["exclusive_ms"], "own_ms": groups["duration_ns"].fillna(0.0) / 1e6}
-    per_step |= {"calls": groups["calls"].astype(float), "flops": groups["flops"]}
-    groups = groups[[*_KEYS, "kind"]].assign(
-        **{name: values / count for name, values in per_step.items()}
-    )
+        kernels = kernel_totals(work, _KEYS, ("flops", "duration_ns"))
+    groups = kernels[[*_KEYS, "kind"]].reset_index(drop=True)
+    groups["ms"] = (kernels["exclusive_ms"] / count).to_numpy()
+    groups["own_ms"] = (kernels["duration_ns"].fillna(0.0) / 1e6 / count).to_numpy()
+    groups["calls"] = (kernels["calls"].astype(float) / count).to_numpy()
+    groups["flops"] = (kernels["flops"] / count).to_numpy()
     phases = set(groups["phase"].dropna())
     functions = cache(lambda: HostFunctions(recording))
+    hardware = hardware_of(recording.meta)
     facts: dict[str, Any] = {}
     if len(used) and not recording.count_rows("marks"):
         spans = host_spans(recording)
@@ -254,28 +254,24 @@ def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
         facts["gaps"] = gaps.assign(kernel=_first_kernels(recording, gaps["end_ns"]))
         facts["calls"], facts["ranges"] = _calls(recording, used), spans[1]().table()
         facts["capture_ms"] = _capture_ms(recording, used)
-        paced = find_paced_kernels(recording, used, hardware_of(recording.meta).sm_count)
+        paced = find_paced_kernels(recording, used, hardware.sm_count)
         facts["paced"] = None if paced.empty else mean_paced(paced, count)
+    merged = (recording.meta.get("merged") or {}).get("communication_ms", ())
     return ProfiledStep(
         time_ms=breakdown.time_ms,
         batch=breakdown.batch,
         steps=count,
         trains=bool(phases & {"backward", "optimizer"}),
         on_host=recording.work != KERNEL,
-        hardware=hardware_of(recording.meta),
-        groups=groups.reset_index(drop=True),
+        hardware=hardware,
+        groups=groups,
         copies=_copies(recording, used, count),
         exposed_ms=_find_exposed(recording, used, count),
         copying_devices=_memory(recording, used)["device"].nunique(),
         idle=explain_idle(recording, work, breakdown),
         in_a_row=pointwise_runs(recording, used),
         communication=communication(work, used, breakdown.batch) if len(used) else None,
-        ranks_ms={
-            f"process {number}": time_ms
-            for number, time_ms in enumerate(
-                (recording.meta.get("merged") or {}).get("communication_ms", ())
-            )
-        },
+        ranks_ms={f"process {number}": time_ms for number, time_ms in enumerate(merged)},
         is_torch=_is_torch(recording, groups),
         knows_steps=breakdown.unit == STEP,
         is_jax=_is_jax(recording),
@@ -288,13 +284,14 @@ def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
 
 def _first_kernels(recording: Recording, ends: pd.Series) -> list[str | None]:
     """The kernel that begins at the end of each gap, where it is the first with its name."""
-    seen: dict[str, int] = {}
+    earliest: dict[str, int] = {}
     for piece in recording.pieces("kernels", ["name", "start_ns"]):
-        starts = piece.group_by("name").aggregate([("start_ns", "min")]).to_pydict()
-        for name, start in zip(starts["name"], starts["start_ns_min"], strict=True):
+        starts = piece.group_by("name").aggregate([("start_ns", "min")])
+        for row in starts.to_pylist():
+            name, start = row["name"], row["start_ns_min"]
             if start is not None:
-                seen[name] = min(start, seen.get(name, start))
-    first = {start: name for name, start in seen.items()}
+                earliest[name] = min(start, earliest.get(name, start))
+    first = {start: name for name, start in earliest.items()}
     return [first.get(int(end)) for end in ends]
 
 
@@ -319,11 +316,8 @@ def _is_jax(recording: Recording) -> bool:
     if (recording.meta.get("profiler") or {}).get("name") == "JAX":
         return True
     ranges = recording.arrow("ranges", ["name", "domain"])
-    of_xla = pc.and_(
-        pc.equal(ranges["domain"], XLA_DOMAIN),
-        pc.match_substring_regex(ranges["name"], _JAX_MODULE),
-    )
-    return bool(pc.any(of_xla).as_py())
+    of_xla = ranges.filter(pc.equal(ranges["domain"], XLA_DOMAIN))
+    return bool(pc.any(pc.match_substring_regex(of_xla["name"], _JAX_MODULE)).as_py())
 
 
 _AMD = re.compile(r"\b(AMD|Instinct|Radeon)\b")
@@ -341,15 +335,13 @@ def _on_amd(recording: Recording, groups: pd.DataFrame) -> bool:
 def _capture_ms(recording: Recording, used: pd.DataFrame) -> float:
     """Time per step between the begin and the end of a graph's capture."""
     table = recording.arrow("api_calls", ["name", "start_ns", "duration_ns"])
-    captures = table.filter(
-        pc.match_substring(pc.cast(table["name"], "string"), "StreamBeginCapture")
-    )
-    ends = table.filter(pc.match_substring(pc.cast(table["name"], "string"), "StreamEndCapture"))
+    names = pc.cast(table["name"], "string")
+    captures = table.filter(pc.match_substring(names, "StreamBeginCapture"))
+    ends = table.filter(pc.match_substring(names, "StreamEndCapture"))
     if not captures.num_rows or not ends.num_rows:
         return 0.0
-    begin_ns, end_ns = (
-        np.sort(part["start_ns"].drop_null().to_numpy()) for part in (captures, ends)
-    )
+    begin_ns = np.sort(captures["start_ns"].drop_null().to_numpy())
+    end_ns = np.sort(ends["start_ns"].drop_null().to_numpy())
     following = np.searchsorted(end_ns, begin_ns)
     inside = following < len(end_ns)
     begin_ns, end_ns = begin_ns[inside], end_ns[following[inside]]
@@ -371,20 +363,18 @@ def _calls(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
     table = recording.arrow("api_calls", list(_CALL_COLUMNS)).to_pandas()
     table = table.dropna(subset=["start_ns", "duration_ns"])
     table = table[~_is_inside(table)]
-    kinds = {name: host_kind(str(name)) for name in table["name"].unique()}
-    kind = table["name"].map(kinds)
+    kind_of = {name: host_kind(str(name)) for name in table["name"].unique()}
+    kind = table["name"].map(kind_of)
     sends = kind.eq("synchronous copy") & _keys(table).isin(_copies_in(recording))
-    table = table.assign(
-        end_ns=table["start_ns"] + table["duration_ns"],
-        kind=kind,
-        waits=kind.isin(_WAITING) & ~sends,
-    )
+    waits = kind.isin(_WAITING) & ~sends
+    end_ns = table["start_ns"] + table["duration_ns"]
+    table = table.assign(end_ns=end_ns, kind=kind, waits=waits)
     table = table[table["kind"].notna()]
-    begin, length = (used[name].to_numpy(np.int64) for name in ("start_ns", "duration_ns"))
-    at = np.searchsorted(begin, table["start_ns"].to_numpy(np.int64), side="right") - 1
-    inside = (at >= 0) & (
-        table["start_ns"].to_numpy(np.int64) < (begin + length)[np.maximum(at, 0)]
-    )
+    start_ns = table["start_ns"].to_numpy(np.int64)
+    begin_ns = used["start_ns"].to_numpy(np.int64)
+    stop_ns = begin_ns + used["duration_ns"].to_numpy(np.int64)
+    at = np.searchsorted(begin_ns, start_ns, side="right") - 1
+    inside = (at >= 0) & (start_ns < stop_ns[np.maximum(at, 0)])
     return table.assign(in_used=inside)
 
 
@@ -395,17 +385,17 @@ def _is_inside(calls: pd.DataFrame) -> pd.Series:
     """Whether each call lies in another of its thread; Nsight Systems writes some twice, e.g. as
     cudaMemcpy_v3020.
     """
-    ends = (calls["start_ns"] + calls["duration_ns"]).rename("end_ns")
-    ordered = pd.concat([calls[["process", "thread", "start_ns"]], ends], axis=1).sort_values(
-        ["start_ns", "end_ns"], ascending=[True, False], kind="stable"
-    )
+    spans = calls[["process", "thread", "start_ns"]].copy()
+    spans["end_ns"] = calls["start_ns"] + calls["duration_ns"]
+    order = ["start_ns", "end_ns"]
+    ordered = spans.sort_values(order, ascending=[True, False], kind="stable")
     of_thread = ordered.groupby(["process", "thread"], dropna=False)["end_ns"]
     reached = of_thread.cummax().groupby([ordered["process"], ordered["thread"]], dropna=False)
     return (ordered["end_ns"] <= reached.shift()).reindex(calls.index)
 
 
 def _keys(table: pd.DataFrame) -> pd.Series:
-    """What joins a call and its copy: process and correlation id, as text; a null one joins
+    """The key that joins a call and its copy: process and correlation id, as text; a null one joins
     nothing.
     """
     correlated = table["correlation_id"].notna()
@@ -424,10 +414,8 @@ def _memory(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
     wanted = ["kind", "memcpy_kind", "host_memory", "device", "step"]
     wanted += ["start_ns", "duration_ns", "bytes"]
     table = recording.arrow("memory", wanted)
-    table = table.filter(
-        pc.and_(pc.equal(table["kind"], "memcpy"), table["duration_ns"].is_valid())
-    )
-    rows = table.to_pandas()
+    is_timed = table["duration_ns"].is_valid()
+    rows = table.filter(pc.and_(pc.equal(table["kind"], "memcpy"), is_timed)).to_pandas()
     return rows[rows["step"].isin(used["step"])] if len(used) else rows
 
 
@@ -447,28 +435,26 @@ def _find_exposed(recording: Recording, used: pd.DataFrame, count: int) -> dict[
     shares: dict[str, float] = {}
     if moved.empty or used.empty:
         return shares
-    kernels = [
-        of_steps(piece, used["step"].to_numpy(np.int64))[0]
-        .select(["step", "start_ns", "duration_ns"])
-        .to_pandas()
-        for piece in recording.pieces("kernels", ["step", "start_ns", "duration_ns"])
-    ]
-    others = pd.concat([*kernels, moved[["step", "start_ns", "duration_ns"]]], ignore_index=True)
+    columns = ["step", "start_ns", "duration_ns"]
+    number = used["step"].to_numpy(np.int64)
+    pieces = []
+    for piece in recording.pieces("kernels", columns):
+        inside, _ = of_steps(piece, number)
+        pieces.append(inside.select(columns).to_pandas())
+    others = pd.concat([*pieces, moved[columns]], ignore_index=True)
+    begins, lengths = others["start_ns"], others["duration_ns"]
     for kind in (HOST_TO_DEVICE, DEVICE_TO_HOST):
         is_kind = np.zeros(len(others), np.int64)
         is_kind[len(others) - len(moved) :] = moved["memcpy_kind"].eq(kind)
-        total_ns = 0.0
         if not is_kind.any():
             continue
-        for step, start_ns, length_ns in zip(
-            *(used[name].tolist() for name in ("step", "start_ns", "duration_ns")), strict=True
-        ):
-            rows = (others["step"] == step).to_numpy()
-            begins, lengths = (
-                others[name].to_numpy(np.int64)[rows] for name in ("start_ns", "duration_ns")
-            )
+        total_ns = 0.0
+        for step in used.itertuples():
+            rows = (others["step"] == step.step).to_numpy()
+            window = int(step.start_ns), int(step.duration_ns)
+            starts = begins.to_numpy(np.int64)[rows]
             exclusive, _ = share_by_layer_ns(
-                begins, lengths, is_kind[rows], int(start_ns), int(length_ns)
+                starts, lengths.to_numpy(np.int64)[rows], is_kind[rows], *window
             )
             total_ns += float(exclusive[is_kind[rows] == 1].sum())
         shares[kind] = total_ns / 1e6 / count
@@ -482,27 +468,31 @@ def _longest(step: ProfiledStep) -> tuple[LongGap, ...]:
     if step.gaps.empty:
         return ()
     length_ms = (step.gaps["end_ns"] - step.gaps["begin_ns"]) / 1e6
-    return tuple(
-        LongGap(
+    gaps = []
+    for index, row in step.gaps.loc[length_ms.nlargest(_MOST_GAPS).index].iterrows():
+        names = ("before", "launch", "meanwhile")
+        before, launch, meanwhile = (
+            None if pd.isna(row[name]) else str(row[name]) for name in names
+        )
+        gap = LongGap(
             step=int(row["step"]),
             time_ms=float(length_ms[index]),
             reason=row["reason"],
-            **{
-                name: None if pd.isna(row[name]) else str(row[name])
-                for name in ("before", "launch", "meanwhile")
-            },
+            before=before,
+            launch=launch,
+            meanwhile=meanwhile,
             code=step.code_in(int(row["begin_ns"]), int(row["end_ns"])),
         )
-        for index, row in step.gaps.loc[length_ms.nlargest(_MOST_GAPS).index].iterrows()
-    )
+        gaps.append(gap)
+    return tuple(gaps)
 
 
 def _families(groups: pd.DataFrame, on_host: bool) -> tuple[tuple[str, float, float], ...]:
     # Operators of the host are families themselves: their names say what they do.
-    named = groups["name"].map(
-        {name: str(name) if on_host else family(str(name)) for name in groups["name"].unique()}
-    )
-    sums = groups.groupby(named)[["ms", "calls"]].sum().sort_values("ms", ascending=False)
-    return tuple(
-        (str(name), float(row["ms"]), float(row["calls"])) for name, row in sums.iterrows()
-    )
+    family_of = {}
+    for name in groups["name"].unique():
+        family_of[name] = str(name) if on_host else family(str(name))
+    by_family = groups.groupby(groups["name"].map(family_of))[["ms", "calls"]]
+    sums = by_family.sum().sort_values("ms", ascending=False)
+    families = zip(sums.index, sums["ms"].tolist(), sums["calls"].tolist(), strict=True)
+    return tuple((str(name), ms, calls) for name, ms, calls in families)

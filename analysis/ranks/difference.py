@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ...base.errors import CurvescopeError
 from ..decompose.averaged_steps import Samples
 from ..decompose.functionals import Functional
-from ..decompose.statistics import Estimate
+from ..decompose.statistics import Estimate, Floats
 from ..decompose.terms import COMMUNICATION, IDLE, Key, Share, terms_of
 from ..decompose.warm_up import is_far, is_named
 from .tables import Reduction
@@ -49,7 +50,9 @@ class Group:
 
 
 def group_of(name: str, reduction: Reduction, less: Reduction | None = None) -> Group:
-    """Average the ranks of a reduction, but for those of `less`, a reduction of some of them."""
+    """Average the ranks of a reduction, but for the ranks of `less`, a reduction of some of
+    them.
+    """
     sums, members = _sums(reduction), _members(reduction)
     ranks = set(reduction.column("ranks", "rank").tolist())
     if less is not None:
@@ -58,15 +61,19 @@ def group_of(name: str, reduction: Reduction, less: Reduction | None = None) -> 
             sums[key] -= time
         for step, count in _members(less).items():
             members[step] -= count
-    means = {key: time / members[key[0]] / 1e6 for key, time in sums.items() if members[key[0]]}
-    return Group(name, len(ranks), means, {step: count for step, count in members.items() if count})
+    members = {step: count for step, count in members.items() if count}
+    means = {}
+    for (step, key), time in sums.items():
+        if step in members:
+            means[step, key] = time / members[step] / 1e6
+    return Group(name, len(ranks), means, members)
 
 
 def _sums(reduction: Reduction) -> dict[tuple[int, int], int]:
-    columns = (
-        reduction.column("kernel_times", c).tolist() for c in ("step", "key", "exclusive_ns")
-    )
-    return {(step, key): time for step, key, time in zip(*columns, strict=True)}
+    sums = {}
+    for step, key, time in reduction.rows("kernel_times", "step", "key", "exclusive_ns"):
+        sums[step, key] = time
+    return sums
 
 
 def _members(reduction: Reduction) -> dict[int, int]:
@@ -82,51 +89,56 @@ def explain_difference(
 
     `names` is a reduction with the names of both groups' keys.
     """
-    common = sorted(
-        step for step in set(own.members) & set(other.members) if steps is None or step in steps
-    )
+    shared = set(own.members) & set(other.members)
+    common = sorted(shared if steps is None else shared.intersection(steps))
     if not common:
         raise CurvescopeError(
             f"{own.name} and {other.name} have no step in common: there is nothing to compare."
         )
-    named = names.named()
-    terms = sorted({named[key][4] for group in (own, other) for _, key in group.times_ms})
+    named = names.read_names()
+    groups = (own, other)
+    terms = sorted({named[key][4] for group in groups for _, key in group.times_ms})
     keys = [Key(*named[term][:3]) for term in terms]
     position = {step: i for i, step in enumerate(common)}
     column = {term: i for i, term in enumerate(terms)}
     times = np.zeros((2, len(common), len(terms)))
-    for i, group in enumerate((own, other)):
+    for of_group, group in zip(times, groups, strict=True):
         for (step, key), time in group.times_ms.items():
             if step in position:
-                times[i, position[step], column[named[key][4]]] += time
+                of_group[position[step], column[named[key][4]]] += time
     is_work = np.array([key.kind != IDLE for key in keys])
     # Both sides of a pair are used, or none.
     warms_up = common[0] == min(own.members) and any(
-        is_far(of_group.sum(axis=1)) and not is_named(of_group.sum(axis=1), [work.sum(axis=1)])
-        for of_group, work in zip(times, times[:, :, is_work], strict=True)
+        _begins_slowly(of_group, is_work) for of_group in times
     )
     used = slice(int(warms_up), None)
-    sides = {
-        group.name: Samples(times[i, used], np.array(common)[used])
-        for i, group in enumerate((own, other))
-    }
+    rounds = np.array(common)[used]
+    sides = {}
+    for of_group, group in zip(times, groups, strict=True):
+        sides[group.name] = Samples(of_group[used], rounds)
     split = terms_of(keys, sides)
     functional = Functional("difference", own.name, None, ((own.name, 1.0), (other.name, -1.0)))
-    main = [_main_kernels(group, named) for group in (other, own)]
-    shares = [
-        replace(share, kernel_before=main[0].get(share.key), kernel_after=main[1].get(share.key))
-        for share in split.decompose(functional)
-    ]
+    before, after = _main_kernels(other, named), _main_kernels(own, named)
+    shares = []
+    for share in split.decompose(functional):
+        kernels = before.get(share.key), after.get(share.key)
+        shares.append(replace(share, kernel_before=kernels[0], kernel_after=kernels[1]))
     shares.sort(key=lambda share: (share.key.kind == IDLE, -abs(share.value.value)))
     return RankDifference(
         name=own.name,
         against=other.name,
         ranks=(own.ranks, other.ranks),
-        steps=(len(common), len(common[used])),
+        steps=(len(common), len(rounds)),
         value=split.sum(functional),
         own=split.sum(functional, lambda key: key.kind != COMMUNICATION),
         shares=tuple(shares),
     )
+
+
+def _begins_slowly(times: Floats, is_work: npt.NDArray[np.bool_]) -> bool:
+    """Whether the first step is far slower than the others, and its work is not the reason."""
+    whole, work = times.sum(axis=1), times[:, is_work].sum(axis=1)
+    return is_far(whole) and not is_named(whole, [work])
 
 
 def _main_kernels(
@@ -135,7 +147,8 @@ def _main_kernels(
     total: dict[int, float] = {}
     for (_, key), time in group.times_ms.items():
         total[key] = total.get(key, 0.0) + time
-    return {
-        Key(*named[key][:3]): named[key][3]
-        for key in sorted(total, key=lambda key: (total[key], key))
-    }
+    main = {}
+    for key in sorted(total, key=lambda key: (total[key], key)):
+        layer, phase, kind, name, _ = named[key]
+        main[Key(layer, phase, kind)] = name
+    return main

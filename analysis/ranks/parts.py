@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -69,13 +70,22 @@ class _Rows:
     end_ns: Ints
 
 
+class _Piece(NamedTuple):
+    """One cut step of a rank."""
+
+    batch: int
+    number: int  # position among the shared steps
+    rows: _Rows
+    exclusive_ns: Floats  # of each row
+
+
 class _Timeline:
     """The kernels and inputs of one rank, by step."""
 
     def __init__(self, rank: RankTables) -> None:
         self.rank = rank
-        kernels = rank.kernels[rank.kernels["step"].notna() & rank.kernels["duration_ns"].notna()]
-        self.kernels = kernels.sort_values("step", kind="stable")
+        complete = rank.kernels["step"].notna() & rank.kernels["duration_ns"].notna()
+        self.kernels = rank.kernels[complete].sort_values("step", kind="stable")
         self._step = self.kernels["step"].to_numpy(np.int64)
         self._start = self.kernels["start_ns"].to_numpy(np.int64)
         self._end = self._start + self.kernels["duration_ns"].to_numpy(np.int64)
@@ -83,11 +93,10 @@ class _Timeline:
         fetches = (self.kernels["phase"] == INPUT_PHASE).fillna(False).to_numpy(bool)
         self._code = np.select([around, fetches], [_AROUND, _INPUT], _KERNEL)
         names = self.kernels["name"]
-        shared = names.map({name: collective(str(name)) is not None for name in names.unique()})
-        self._code[shared.to_numpy(bool)] = _MOVING
-        inputs = rank.ranges[
-            (rank.ranges["name"] == PHASE_RANGE + INPUT_PHASE) & rank.ranges["step"].notna()
-        ]
+        is_shared = {name: collective(str(name)) is not None for name in names.unique()}
+        self._code[names.map(is_shared).to_numpy(bool)] = _MOVING
+        of_input = rank.ranges["name"] == PHASE_RANGE + INPUT_PHASE
+        inputs = rank.ranges[of_input & rank.ranges["step"].notna()]
         self._inputs = inputs[["step", "start_ns", "duration_ns"]].to_numpy(np.int64)
 
     def rows(self, step: int, start_ns: int) -> _Rows:
@@ -101,24 +110,23 @@ class _Timeline:
         inputs = _Rows(np.full(len(begun), -1), np.full(len(begun), _INPUT), begun, begun + length)
         return _join(_Rows(index, code, self._start[index], self._end[index]), inputs)
 
-    def parts(self, pieces: Sequence[tuple[int, int, _Rows, Floats]]) -> pd.DataFrame:
-        """The cut steps as a table; each piece is batch, number of the step, rows, and their
-        exclusive time in ns.
-        """
-        batches, numbers, rows, exclusive_ns = zip(*pieces, strict=True)
-        index = np.concatenate([row.index for row in rows])
-        code = np.concatenate([row.code for row in rows])
-        counts = [len(row.index) for row in rows]
+    def parts(self, pieces: Sequence[_Piece]) -> pd.DataFrame:
+        """The cut steps as a table."""
+        index = np.concatenate([piece.rows.index for piece in pieces])
+        code = np.concatenate([piece.rows.code for piece in pieces])
+        exclusive_ns = np.concatenate([piece.exclusive_ns for piece in pieces])
+        counts = [len(piece.exclusive_ns) for piece in pieces]
         names = self.kernels[_NAMES].astype(object).reset_index(drop=True)
         names.loc[-1] = [None, None, None, None]
         table = names.loc[index].reset_index(drop=True)
-        table["name"] = table["name"].where(index >= 0, _KIND_OF_CODE[code])
+        kind = _KIND_OF_CODE[code]
+        table["name"] = table["name"].where(index >= 0, kind)
         return table.assign(
-            batch=np.repeat(batches, counts),
-            step=np.repeat(numbers, counts),
+            batch=np.repeat([piece.batch for piece in pieces], counts),
+            step=np.repeat([piece.number for piece in pieces], counts),
             rank=self.rank.rank,
-            kind=_KIND_OF_CODE[code],
-            exclusive_ms=np.concatenate(exclusive_ns) / 1e6,
+            kind=kind,
+            exclusive_ms=exclusive_ns / 1e6,
         )
 
 
@@ -131,32 +139,31 @@ def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
     communication.
     """
     timelines = [_Timeline(rank) for rank in ranks]
-    pieces: list[list[tuple[int, int, _Rows, Floats]]] = [[] for _ in ranks]
+    pieces: list[list[_Piece]] = [[] for _ in ranks]
     unmatched = 0
     for number, step in enumerate(find_common_steps(ranks, profiled=True).to_dict("records")):
-        windows = [(step[f"start_ns_{i}"], step[f"duration_ns_{i}"]) for i in range(len(ranks))]
-        of_ranks = [
-            timeline.rows(step[f"step_{i}"], windows[i][0]) for i, timeline in enumerate(timelines)
-        ]
+        of_ranks = []
+        for i, timeline in enumerate(timelines):
+            of_ranks.append(timeline.rows(step[f"step_{i}"], step[f"start_ns_{i}"]))
         shortest = _shortest(of_ranks)
         unmatched += shortest is None
-        for i, (rows, (start, duration)) in enumerate(zip(of_ranks, windows, strict=True)):
+        for i, rows in enumerate(of_ranks):
+            start = step[f"start_ns_{i}"]
             cut = rows if shortest is None else _cut_waiting(rows, shortest)
-            length = cut.end_ns - cut.start_ns
-            shares, idle = share_by_layer_ns(
-                cut.start_ns, length, _LEVEL_OF_CODE[cut.code], start, duration
-            )
+            length, levels = cut.end_ns - cut.start_ns, _LEVEL_OF_CODE[cut.code]
+            window = start, step[f"duration_ns_{i}"]
+            shares, idle = share_by_layer_ns(cut.start_ns, length, levels, *window)
             rest = np.array([start])
             idle_row = _Rows(np.array([-1]), np.array([_IDLE]), rest, rest)
-            pieces[i].append((step["batch"], number, _join(cut, idle_row), np.append(shares, idle)))
-    tables = [
-        timeline.parts(of_rank)
-        for timeline, of_rank in zip(timelines, pieces, strict=True)
-        if of_rank
-    ]
-    return (
-        pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=_PART_COLUMNS)
-    ), unmatched
+            every = _join(cut, idle_row)
+            pieces[i].append(_Piece(step["batch"], number, every, np.append(shares, idle)))
+    tables = []
+    for timeline, of_rank in zip(timelines, pieces, strict=True):
+        if of_rank:
+            tables.append(timeline.parts(of_rank))
+    if not tables:
+        return pd.DataFrame(columns=_PART_COLUMNS), unmatched
+    return pd.concat(tables, ignore_index=True), unmatched
 
 
 def _shortest(of_ranks: Sequence[_Rows]) -> Ints | None:
@@ -181,8 +188,8 @@ def _cut_waiting(rows: _Rows, shortest_ns: Ints) -> _Rows:
 
 def _join(first: _Rows, second: _Rows) -> _Rows:
     return _Rows(
-        np.concatenate([first.index, second.index]),
-        np.concatenate([first.code, second.code]),
-        np.concatenate([first.start_ns, second.start_ns]),
-        np.concatenate([first.end_ns, second.end_ns]),
+        np.append(first.index, second.index),
+        np.append(first.code, second.code),
+        np.append(first.start_ns, second.start_ns),
+        np.append(first.end_ns, second.end_ns),
     )

@@ -140,9 +140,10 @@ def _matrices(reduction: Reduction) -> tuple[Ints, Ints, Floats, Floats]:
     """Steps, ranks; wall and own time in ms, shape (ranks, steps), NaN if missing."""
     rank_of, row = np.unique(reduction.column("steps", "rank"), return_inverse=True)
     step, column = np.unique(reduction.column("steps", "step"), return_inverse=True)
+    wall_ms = reduction.column("steps", "wall_ns") / 1e6
     wall, own_work = np.full((2, len(rank_of), len(step)), np.nan)
-    wall[row, column] = reduction.column("steps", "wall_ns") / 1e6
-    own_work[row, column] = wall[row, column] - reduction.column("steps", "communication_ns") / 1e6
+    wall[row, column] = wall_ms
+    own_work[row, column] = wall_ms - reduction.column("steps", "communication_ns") / 1e6
     return step, rank_of, wall, own_work
 
 
@@ -159,8 +160,9 @@ def over_others(times: Floats) -> Floats:
         values, position = times[order, column], np.arange(len(order))
         # Indices of the median of the others; those from the left-out value on move by one.
         lower, upper = (len(order) - 2) // 2, (len(order) - 1) // 2
-        median = (values[lower + (position <= lower)] + values[upper + (position <= upper)]) / 2
-        excess[order, column] = values - median
+        below = values[lower + (position <= lower)]
+        above = values[upper + (position <= upper)]
+        excess[order, column] = values - (below + above) / 2
     return excess
 
 
@@ -184,15 +186,14 @@ def _stragglers(
     times_drawn = round_counts(len(step))
     count = times_drawn @ is_known.T.astype(np.float64)
     replicates = np.divide(times_drawn @ filled.T, count, out=np.zeros_like(count), where=count > 0)
-    values = [
-        estimate(float(mean[i]), replicates[:, i], int(steps[i]), step_ms)
-        for i in range(len(rank_of))
-    ]
+    values = []
+    for i, mean_ms in enumerate(mean.tolist()):
+        values.append(estimate(mean_ms, replicates[:, i], int(steps[i]), step_ms))
     adjusted = holm([value.p for value in values])
     bursts = _bursts(own_ms, excess, wall_ms)
-    places = {
-        row["rank"]: (row["node"], row["local_rank"]) for row in reduction["ranks"].to_pylist()
-    }
+    places = {}
+    for row in reduction["ranks"].to_pylist():
+        places[row["rank"]] = row["node"], row["local_rank"]
     stragglers = []
     for i, (value, p) in enumerate(zip(values, adjusted, strict=True)):
         slow = p < LEVEL and value.value >= MATERIAL * step_ms
@@ -200,22 +201,22 @@ def _stragglers(
             continue
         over = is_known[i] & (filled[i] > MATERIAL * step_ms) if slow else bursts[i]
         rank = int(rank_of[i])
-        stragglers.append(
-            Straggler(
-                rank=rank,
-                node=places[rank][0],
-                local_rank=places[rank][1],
-                verdict=SLOW if slow else AT_TIMES,
-                excess_ms=value,
-                share=value.value / step_ms,
-                p_adjusted=p,
-                steps=int(steps[i]),
-                slow_steps=tuple(step[over].tolist()),
-                waited_for_ms=waited_for_ms.get(rank, 0.0),
-                terms=_terms_over(reduction, terms, i),
-            )
+        node, local_rank = places[rank]
+        straggler = Straggler(
+            rank=rank,
+            node=node,
+            local_rank=local_rank,
+            verdict=SLOW if slow else AT_TIMES,
+            excess_ms=value,
+            share=value.value / step_ms,
+            p_adjusted=p,
+            steps=int(steps[i]),
+            slow_steps=tuple(step[over].tolist()),
+            waited_for_ms=waited_for_ms.get(rank, 0.0),
+            terms=_terms_over(reduction, terms, i),
         )
-    return tuple(sorted(stragglers, key=lambda s: -s.excess_ms.value))
+        stragglers.append(straggler)
+    return tuple(sorted(stragglers, key=lambda straggler: -straggler.excess_ms.value))
 
 
 def _bursts(own_ms: Floats, excess: Floats, wall_ms: Floats) -> npt.NDArray[np.bool_]:
@@ -224,15 +225,15 @@ def _bursts(own_ms: Floats, excess: Floats, wall_ms: Floats) -> npt.NDArray[np.b
     """
     if len(own_ms) < _ENOUGH_RANKS:
         return np.zeros(own_ms.shape, bool)
-    with np.errstate(invalid="ignore"):
-        middle = np.nanmedian(own_ms, axis=0)
-        spread = _NORMAL_MAD * np.nanmedian(np.abs(own_ms - middle), axis=0)
-        from scipy.special import ndtri
+    from scipy.special import ndtri
 
-        farthest = float(ndtri(1 - LEVEL / 2 / own_ms.size))
-        return np.asarray(
-            (excess > farthest * spread) & (excess > _BURST * np.nanmedian(wall_ms, axis=0))
-        )
+    farthest = float(ndtri(1 - LEVEL / 2 / own_ms.size))
+    with np.errstate(invalid="ignore"):
+        away = np.abs(own_ms - np.nanmedian(own_ms, axis=0))
+        spread = _NORMAL_MAD * np.nanmedian(away, axis=0)
+        least = _BURST * np.nanmedian(wall_ms, axis=0)
+        is_burst: npt.NDArray[np.bool_] = (excess > farthest * spread) & (excess > least)
+    return is_burst
 
 
 def _term_times(reduction: Reduction, rank_of: Ints) -> tuple[Ints, Floats]:
@@ -244,10 +245,8 @@ def _term_times(reduction: Reduction, rank_of: Ints) -> tuple[Ints, Floats]:
     times = np.zeros((len(rank_of), len(ids)))
     times[row, column] = reduction.column("terms", "exclusive_ns") / 1e6
     # A rank has several rows in `ranks` if its pieces name different nodes.
-    steps = np.bincount(
-        np.searchsorted(rank_of, reduction.column("ranks", "rank")),
-        reduction.column("ranks", "steps"),
-    )
+    rank = np.searchsorted(rank_of, reduction.column("ranks", "rank"))
+    steps = np.bincount(rank, reduction.column("ranks", "steps"))
     return ids, times / steps[:, None]
 
 
@@ -257,30 +256,28 @@ def _terms_over(
     ids, times = terms
     others = np.median(np.delete(times, row, axis=0), axis=0)
     excess = times[row] - others
-    named = reduction.named()
-    excesses = [
-        TermExcess(*named[int(ids[i])][:3], float(times[row, i]), float(excess[i]))
-        for i in np.argsort(-excess, kind="stable").tolist()
-        if excess[i] > 0
-    ]
-    return tuple(term for term in excesses if term.kind != COMMUNICATION)[:_TOP]
+    named = reduction.read_names()
+    excesses = []
+    for i in np.argsort(-excess, kind="stable").tolist():
+        layer, phase, kind, *_ = named[int(ids[i])]
+        if excess[i] > 0 and kind != COMMUNICATION:
+            excesses.append(TermExcess(layer, phase, kind, float(times[row, i]), float(excess[i])))
+    return tuple(excesses[:_TOP])
 
 
 def _imbalances(
     reduction: Reduction, rank_of: Ints, terms: tuple[Ints, Floats]
 ) -> tuple[Imbalance, ...]:
     ids, times = terms
-    named = reduction.named()
+    named = reduction.read_names()
     imbalances = []
     for term, of_ranks in zip(ids.tolist(), times.T, strict=True):
         layer, phase, kind, _, _ = named[term]
         mean, slowest = float(of_ranks.mean()), int(of_ranks.argmax())
         if kind == KERNELS and mean > 0:
-            most = float(of_ranks[slowest])
-            imbalances.append(
-                Imbalance(layer, phase, mean, most, int(rank_of[slowest]), most / mean - 1)
-            )
-    return tuple(sorted(imbalances, key=lambda i: i.mean_ms - i.slowest_ms))
+            most, rank = float(of_ranks[slowest]), int(rank_of[slowest])
+            imbalances.append(Imbalance(layer, phase, mean, most, rank, most / mean - 1))
+    return tuple(sorted(imbalances, key=lambda layer: layer.mean_ms - layer.slowest_ms))
 
 
 def _waits(
@@ -289,65 +286,57 @@ def _waits(
     """Waiting by operation and channel, by rank waited for, and in total; and the number of unused
     collectives.
     """
-    groups = _matching(reduction)
-    step, channel, operation, ranks, duration = (
-        reduction.column("collectives", c)
-        for c in ("step", "channel", "operation", "ranks", "duration_ns")
-    )
+    operation = reduction.column("collectives", "operation")
+    channel = reduction.column("collectives", "channel")
+    ranks = reduction.column("collectives", "ranks")
+    duration = reduction.column("collectives", "duration_ns")
     least, last = shortest_of(reduction.column("collectives", "shortest"))
-    several = ranks > 1
-    used = np.fromiter(
-        (key in groups for key in zip(step.tolist(), channel.tolist(), strict=True)),
-        bool,
-        len(step),
-    )
+    groups = _matching(reduction)
+    matches = [key in groups for key in reduction.rows("collectives", "step", "channel")]
+    used, several = np.array(matches, bool), ranks > 1
     differing = int((several & ~used).sum())
     used &= several
     if not used.any():
         return (), {}, None, differing
     waiting = np.where(used, duration - ranks * least, 0)
     steps = len(np.unique(reduction.column("steps", "step")))
-    named = reduction.named()
+    named = reduction.read_names()
     waits: list[Waiting] = []
     caused = np.zeros(len(rank_of))
-    keys = sorted(set(zip(operation[used].tolist(), channel[used].tolist(), strict=True)))
-    for one_operation, one_channel in keys:
-        rows = np.flatnonzero(used & (operation == one_operation) & (channel == one_channel))
+    for kind in sorted(set(zip(operation[used].tolist(), channel[used].tolist(), strict=True))):
+        is_of_kind = (operation == kind[0]) & (channel == kind[1])
+        rows = np.flatnonzero(used & is_of_kind)
         each_ms = waiting[rows] / (ranks[rows] - 1) / 1e6 / steps
         by_rank = np.bincount(np.searchsorted(rank_of, last[rows]), each_ms, minlength=len(rank_of))
         caused += by_rank
-        most = [
-            (int(rank_of[i]), float(by_rank[i]))
-            for i in np.argsort(-by_rank)[:_TOP]
-            if by_rank[i] > 0
-        ]
-        waits.append(
-            Waiting(
-                operation=str(named[one_operation][3]),
-                channel=str(named[one_channel][3]),
-                ranks=int(ranks[rows].max()),
-                calls=len(rows) / steps,
-                duration_ms=float((duration[rows] / ranks[rows]).sum()) / 1e6 / steps,
-                waiting_ms=float((waiting[rows] / ranks[rows]).sum()) / 1e6 / steps,
-                last=tuple(most),
-            )
+        most = []
+        for i in np.argsort(-by_rank)[:_TOP]:
+            if by_rank[i] > 0:
+                most.append((int(rank_of[i]), float(by_rank[i])))
+        operation_name, channel_name = (str(named[number][3]) for number in kind)
+        wait = Waiting(
+            operation=operation_name,
+            channel=channel_name,
+            ranks=int(ranks[rows].max()),
+            calls=len(rows) / steps,
+            duration_ms=float((duration[rows] / ranks[rows]).sum()) / 1e6 / steps,
+            waiting_ms=float((waiting[rows] / ranks[rows]).sum()) / 1e6 / steps,
+            last=tuple(most),
         )
+        waits.append(wait)
     total = float(waiting.sum()) / 1e6 / max(reduction["steps"].num_rows, 1)
-    waits.sort(key=lambda w: -w.waiting_ms)
+    waits.sort(key=lambda wait: -wait.waiting_ms)
     return tuple(waits), dict(zip(rank_of.tolist(), caused.tolist(), strict=True)), total, differing
 
 
 def _matching(reduction: Reduction) -> set[tuple[int, int]]:
     """(step, channel) in which all ranks called the same collectives."""
     calls: dict[tuple[int, int], list[int]] = {}
-    columns = (reduction.column("calls", c).tolist() for c in ("step", "channel", "calls"))
-    for step, channel, count in zip(*columns, strict=True):
+    for step, channel, count in reduction.rows("calls", "step", "channel", "calls"):
         calls.setdefault((step, channel), []).append(count)
-    columns = (reduction.column("collectives", c).tolist() for c in ("step", "channel", "ranks"))
+    matching = {key for key, counts in calls.items() if len(set(counts)) == 1}
     # If ranks call different operations at the same position, neither operation has all ranks.
-    differ = {
-        (step, channel)
-        for step, channel, n in zip(*columns, strict=True)
-        if n != len(calls[step, channel])
-    }
-    return {key for key, counts in calls.items() if len(set(counts)) == 1} - differ
+    for step, channel, ranks in reduction.rows("collectives", "step", "channel", "ranks"):
+        if ranks != len(calls[step, channel]):
+            matching.discard((step, channel))
+    return matching

@@ -8,7 +8,7 @@ stored once, under a hash that is the same on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -73,28 +73,31 @@ class Reduction:
         """A column as numpy."""
         return np.asarray(self.tables[table][name].to_numpy(), np.int64)
 
-    def named(self) -> dict[int, tuple[str | None, str | None, str, str | None, int]]:
+    def rows(self, table: str, *columns: str) -> Iterator[tuple[int, ...]]:
+        """The rows of some columns, as numbers of Python."""
+        return zip(*(self.column(table, name).tolist() for name in columns), strict=True)
+
+    def read_names(self) -> dict[int, tuple[str | None, str | None, str, str | None, int]]:
         """By id: layer, phase, kind, name, and the id of the term."""
-        columns = (
-            self.names[c].to_pylist() for c in ("id", "layer", "phase", "kind", "name", "term")
-        )
-        return {
-            i: (layer, phase, kind, name, term)
-            for i, layer, phase, kind, name, term in zip(*columns, strict=True)
-        }
+        names = {}
+        for row in self.names.to_pylist():
+            names[row["id"]] = row["layer"], row["phase"], row["kind"], row["name"], row["term"]
+        return names
 
 
 def combine(reductions: Sequence[Reduction]) -> Reduction:
-    """Combine reductions into that of all their recordings; without any, into the empty
-    reduction.
+    """Combine reductions into the reduction of all their recordings; without any, into the empty
+    one.
     """
-    tables = {
-        name: _sum_up(sums, [r.tables[name] for r in reductions]) for name, sums in TABLES.items()
-    }
-    names = pa.concat_tables([_NAMES.empty_table(), *(r.names for r in reductions)])
+    tables = {}
+    for name, sums in TABLES.items():
+        tables[name] = _sum_up(sums, [reduction.tables[name] for reduction in reductions])
+    names = pa.concat_tables([_NAMES.empty_table(), *(each.names for each in reductions)])
     _, first = np.unique(names["id"].to_numpy(), return_index=True)
-    unreadable = sorted({entry for r in reductions for entry in r.unreadable})
-    return Reduction(tables, names.take(pa.array(first)), tuple(unreadable))
+    unreadable: set[tuple[str, str]] = set()
+    for reduction in reductions:
+        unreadable.update(reduction.unreadable)
+    return Reduction(tables, names.take(pa.array(first)), tuple(sorted(unreadable)))
 
 
 def unreadable(path: str, reason: str) -> Reduction:
@@ -108,10 +111,9 @@ def _sum_up(sums: Sums, pieces: Sequence[pa.Table]) -> pa.Table:
     joined = pa.concat_tables([schema.empty_table(), *pieces])
     wanted = [(name, "sum") for name in sums.added] + [(name, "min") for name in sums.least]
     grouped = joined.group_by(list(sums.keys), use_threads=False).aggregate(wanted)
-    renamed = {f"{name}_{how}": name for name, how in wanted}
-    grouped = grouped.rename_columns([renamed.get(name, name) for name in grouped.column_names])
-    ordered = grouped.select(columns).sort_by([(name, "ascending") for name in sums.keys])
-    return ordered.combine_chunks()
+    aggregated = [f"{name}_{how}" for name, how in wanted]
+    ordered = grouped.select([*sums.keys, *aggregated]).rename_columns(columns)
+    return ordered.sort_by([(name, "ascending") for name in sums.keys]).combine_chunks()
 
 
 def shortest(duration_ns: Ints, rank: int) -> Ints:
@@ -129,7 +131,8 @@ def shortest_of(values: Ints) -> tuple[Ints, Ints]:
 def identify(*texts: str | None) -> int:
     """The id of a text: 63 bits of a hash, the same on every machine."""
     joined = "\x1f".join("\x00" if text is None else text for text in texts)
-    return int.from_bytes(blake2b(joined.encode(), digest_size=8).digest(), "little") >> 1
+    digest = blake2b(joined.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def name_table(
@@ -139,8 +142,5 @@ def name_table(
     sorted.
     """
     unique = {row[0]: row for row in rows}
-    ordered = [unique[key] for key in sorted(unique)]
-    return pa.table(
-        [list(column) for column in zip(*ordered, strict=True)] if ordered else [[]] * 6,
-        schema=_NAMES,
-    )
+    ordered = [dict(zip(_NAMES.names, unique[key], strict=True)) for key in sorted(unique)]
+    return pa.Table.from_pylist(ordered, schema=_NAMES)

@@ -107,8 +107,8 @@ def mfu_note(mfu: Mfu) -> str:
     peak = f"{mfu.peak_flops_per_s / 1e12:.4g} TFLOP/s ({mfu.peak_kind}: {mfu.peak_source})"
     if not _is_partial(mfu.known_time_share):
         return f"MFU {mfu_text(mfu.share)} of {peak}."
-    known = f"FLOPs are known for {share(mfu.known_time_share, 1)} of the busy time"
-    return f"MFU at least {mfu_text(mfu.share)} of {peak}: {known}."
+    over = f"FLOPs are known for {share(mfu.known_time_share, 1)} of the busy time"
+    return f"MFU at least {mfu_text(mfu.share)} of {peak}: {over}."
 
 
 def breakdown_verdict(

@@ -42,7 +42,7 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
     rows = comparison.rows
     if rows:
         head = "batch unknown" if comparison.batch is None else f"batch {comparison.batch}"
-        steps = "modelled and profiled steps" if comparison.modelled else "profiled steps"
+        steps = "modelled and profiled steps" if comparison.names_modelled else "profiled steps"
         blocks.append(Text(f"By {comparison.by} at {head}, {steps}", "bold"))
         blocks.append(_lines(comparison.by, rows[:limit], letters))
         blocks += note_hidden(len(rows) - len(rows[:limit]), "smaller row")
@@ -82,7 +82,7 @@ def render_check(comparison: Comparison, over: float) -> list[Text]:
         lines.append(Text(f"Failed: {where} grew by {growth}, over {over:.1%}.", "bold red"))
     if not lines:
         lines.append(Text(f"No step time grew significantly and by more than {over:.1%}."))
-    for name, batch, change in comparison.undecided(over):
+    for name, batch, change in comparison.find_undecided(over):
         most = change.bounds_of_growth[1]
         bound = f"it may be up to {most:.1%}" if math.isfinite(most) else "no interval is known"
         growth = f"a growth of {name} at batch {batch}"
@@ -111,7 +111,7 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     is_bounded = math.isfinite(change.high) and change.low > 0
     within = f" ({_show_ratios(change)})" if is_bounded else ""
     size = "" if line.label == UNKNOWN else f" of batch {line.label}"
-    times = f"{UNITS[unit]}{size} takes {_ratio(change)} times as long{within}"
+    times = f"{UNITS[unit]}{size} takes {show_ratio(change)} times as long{within}"
     if is_bounded and not real:
         what = "No step time of" if unit == STEP else "The time of"
         differs = "differs" if unit == STEP else "does not differ"
@@ -141,7 +141,7 @@ def _pace_sentence(line: ComparedLine, index: int) -> str:
     pace = (line.pace_changes or line.changes)[index - 1]
     if time is None or pace is None or abs(math.log(pace.speedup / time.speedup)) < _OTHER_PACE:
         return ""
-    takes = f"takes {_ratio(pace)} times as long"
+    takes = f"takes {show_ratio(pace)} times as long"
     return f" Its pace, the faster half of the steps, {takes}: the rest is slow steps."
 
 
@@ -199,7 +199,7 @@ def _lines(first: str, lines: Sequence[ComparedLine], letters: str) -> Renderabl
         for letter, remark in zip(letters[1:], line.remarks, strict=True):
             if remark:
                 remarks.append(remark if is_pair else f"{letter}: {remark}")
-        within = _interval(line.changes[0]) if wide else ""
+        within = show_interval(line.changes[0]) if wide else ""
         rows.add_row(line.label, *times, *map(_speedup, line.changes), within, "; ".join(remarks))
     return rows
 
@@ -207,13 +207,13 @@ def _lines(first: str, lines: Sequence[ComparedLine], letters: str) -> Renderabl
 def _speedup(change: Change | None) -> Text:
     if change is None:
         return Text("")
-    ratio = f"{_ratio(change)}x"
+    ratio = f"{show_ratio(change)}x"
     if not change.real:
         return Text(ratio)
     return Text(f"{ratio}*", "green" if change.speedup > 1 else "red")
 
 
-def _ratio(change: Change) -> str:
+def show_ratio(change: Change) -> str:
     """The time of the other recording over the base's."""
     return number(1 / change.speedup, 3)
 
@@ -223,7 +223,8 @@ def _show_ratios(change: Change) -> str:
     return f"{number(1 / change.high, 3)} … {number(1 / change.low, 3)}"
 
 
-def _interval(change: Change | None) -> str:
+def show_interval(change: Change | None) -> str:
+    """The 95 % interval of B/A; empty without a change."""
     if change is None:
         return ""
     if not math.isfinite(change.high):
@@ -253,15 +254,15 @@ def notes(comparison: Comparison) -> list[str]:
             f"{name}: {', '.join(texts)}" for name, texts in comparison.differences.items()
         ]
         notes.append(f"Recorded with different settings: {'; '.join(differing)}.")
-    if comparison.modelled:
-        notes.append(f"Modelled, not measured: {', '.join(comparison.modelled)}.")
+    if comparison.names_modelled:
+        notes.append(f"Modelled, not measured: {', '.join(comparison.names_modelled)}.")
     if comparison.unseen:
         notes.append(_not_recorded(comparison))
-    if comparison.profiled:
-        names = ", ".join(comparison.profiled)
+    if comparison.names_profiled:
+        names = ", ".join(comparison.names_profiled)
         notes.append(f"Every step was profiled in {names}: times include the profiling overhead.")
     devices = {side.hardware.name for side in comparison.sides}
-    alone = len(devices) == 1 and not comparison.modelled and not comparison.together
+    alone = len(devices) == 1 and not comparison.names_modelled and not comparison.together
     if alone and any(
         change and change.real for line in comparison.steps for change in line.changes
     ):
@@ -320,7 +321,7 @@ class CompareDocument:
         """The document of a comparison, see the attributes."""
         recordings = []
         for side in comparison.sides:
-            profiled = side.name in comparison.profiled
+            profiled = side.name in comparison.names_profiled
             recordings.append(ComparedRecording(side.name, side.hardware.name, profiled))
         roof_ratios = []
         for ratios in comparison.roof_ratios:
@@ -329,7 +330,7 @@ class CompareDocument:
         if fail_over is not None:
             grown = comparison.grown_layers(fail_over)
             failed = comparison.fails(fail_over)
-            undecided = bool(comparison.undecided(fail_over))
+            undecided = bool(comparison.find_undecided(fail_over))
         return cls(
             recordings=recordings,
             without_device_work=comparison.unseen,

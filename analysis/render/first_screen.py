@@ -73,24 +73,28 @@ def _line(entry: Found) -> FoundLine:
 
 def _tiles(page: Page) -> Iterator[Tile]:
     diagnosis, axis = page.diagnosis, page.diagnosis.axis
-    throughput, take = throughput_of(diagnosis.curve), page.size_to_take()
+    curve = diagnosis.curve
+    throughput, take = throughput_of(curve), page.size_to_take()
     if throughput is not None and take:
-        more = "still rising" if throughput.grows else f"at most {number(throughput.best_per_s, 3)}"
-        rate = f"{number(throughput.per_s, 3)} {axis.unit}/s there, {more}"
-        yield Tile("Batch size", take.removeprefix("Take "), rate)
-    line = cost_line(diagnosis.curve)
+        rate, best = number(throughput.per_s, 3), number(throughput.best_per_s, 3)
+        more = "still rising" if throughput.grows else f"at most {best}"
+        reason = f"{rate} {axis.unit}/s there, {more}"
+        yield Tile("Batch size", take.removeprefix("Take "), reason)
+    line = cost_line(curve)
     if line is not None:
-        sizes = (diagnosis.curve.conditions[0], diagnosis.curve.conditions[-1])
+        sizes = (curve.conditions[0], curve.conditions[-1])
         shares = [f"{line.fixed_share(size):.0%} at {size}" for size in sizes]
-        off = f"; times are up to {line.off:.0%} off" if line.off > 0.05 else ""
+        fixed = f"fixed: {' and '.join(shares)}"
+        if line.off > 0.05:
+            fixed += f"; times are up to {line.off:.0%} off"
         cost = f"{show_ms(line.fixed_ms, 3)} + {show_ms(line.each_ms, 3)} × {axis.name}"
-        yield Tile("Cost of a step", cost, f"fixed: {' and '.join(shares)}{off}")
+        yield Tile("Cost of a step", cost, fixed)
     saving = next((entry for entry in page.entries if entry.saving is not None), None)
     if saving is not None:
         at, share = saving.worth[0]
-        answer = f"{share} at {at}" if saving.sure == CONFIRMED else "open"
-        said = f"{saving.what}: {share} at {at}, {saving.sure}"
-        yield Tile("Saves", answer, begin_sentence(said))
+        gain = f"{share} at {at}"
+        said = f"{saving.what}: {gain}, {saving.sure}"
+        yield Tile("Saves", gain if saving.sure == CONFIRMED else "open", begin_sentence(said))
 
 
 def first_screen_html(screen: FirstScreen, index: int) -> str:

@@ -51,6 +51,7 @@ from .deviations import cost_line, is_known, off_by
 from .facts import facts_of
 from .found import CONFIRMED, NOISY, NOT_PROVEN, Found, find_all, say_share
 from .notes import list_notes
+from .remedies import is_memory_full
 from .terminal import PROSE_WIDTH
 from .words import UNITS, begin_sentence, dim, join_texts, list_values
 
@@ -66,7 +67,7 @@ _OFF = 14  # cells of a deviation with its error
 _MISSED = 0.2  # share of a time, from which a line that misses it says nothing of the curve
 _NAMED = 3  # slow sizes in the verdict
 _NEARLY = 0.995  # of the most samples a second, which would be printed as 100 %
-_NUMBERS = re.compile(r"[\W_]*\d+")
+_NUMBERS = re.compile(r"[\W_]*\d+(?:d\b)?")
 
 
 def limit_width(width: int) -> int:
@@ -245,8 +246,7 @@ class Page:
         return self.recording is not None and is_modelled(self.recording.meta)
 
     def _memory_is_full(self) -> bool:
-        cells = self.recording.meta.get("unmeasured", ()) if self.recording else ()
-        return any("memory" in str(cell.get("why")) for cell in cells)
+        return self.recording is not None and is_memory_full(self.recording.meta)
 
     def _care(self, width: int) -> list[Text]:
         """What to know before the numbers, in one line: sizes without data, warnings, lost data."""
@@ -428,38 +428,6 @@ class Page:
             lines.append(line.append(f"  {entry.sure}", _STYLES.get(entry.sure, "")))
         return lines
 
-    def _list_found(self, width: int, most: int) -> list[Text]:
-        """A line for each finding: what, its worth in the step at its size and at the largest, and
-        how sure it is.
-        """
-        if not self.entries:
-            return [set_title("FOUND  ", self._say_nothing(width - 7))]
-        listed = self.entries[:most]
-        largest = self.diagnosis.curve.conditions[-1]
-        here, there, sure = [], [], [entry.sure for entry in listed]
-        for entry in listed:
-            worth = dict(entry.worth)
-            own = [f"{share} at {size}" for size, share in worth.items() if size != largest]
-            here.append(own[0] if own else "")
-            there.append(worth.get(largest, ""))
-        heads = ("of a step", f"at {largest}" if any(there) else "", "how sure")
-        widths = [
-            max(map(cell_len, [head, *cells]))
-            for head, cells in zip(heads, (here, there, sure), strict=True)
-        ]
-        room = width - 3 - sum(widths) - 6
-        rest = len(self.entries) - len(listed)
-        title = "FOUND" + (f", and {rest} more: --all" if rest else "")
-        head = Text.assemble((at_left(title, room + 3), "bold"), columns(heads, widths))
-        head.rstrip()
-        lines = [head]
-        for index, (entry, *cells) in enumerate(zip(listed, here, there, sure, strict=True), 1):
-            line = Text().append(f"{index}", "bold").append("  ")
-            line.append(at_left(fitting(entry.what, room), room))
-            line.append(columns(cells[:2], widths[:2]))
-            lines.append(line.append(f"  {entry.sure}", _STYLES.get(entry.sure, "")))
-        return lines
-
     def _notes(self, width: int, room: int) -> list[Text]:
         """Notes of a model beside its curve, as far as the page has room for it."""
         lines: list[Text] = []
@@ -585,7 +553,7 @@ def _group(key: Key, class_of: Callable[[str], str | None]) -> str:
     if key.layer is None:
         return work_label(None, key.phase)
     kind = (class_of(key.layer) or key.layer).partition(",")[0]  # without `4 times`
-    unnumbered = _NUMBERS.sub("", kind.removesuffix("d")).lower()
+    unnumbered = _NUMBERS.sub("", kind).lower()
     return work_label(unnumbered or kind, key.phase)
 
 

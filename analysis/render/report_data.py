@@ -236,14 +236,13 @@ def _source(explanations: Sequence[Explanation], recording: Recording) -> dict[s
     """The recorded text of the named lines of the program, by `file:line`; no file of the reader's
     is looked at.
     """
-    named = {
-        share.line for explanation in explanations for share in explanation.shares if share.line
-    }
+    lines = {share.line for explanation in explanations for share in explanation.shares}
+    named = sorted(line for line in lines if line)
     if not named:
         return {}
     rows = recording.frame("lines", ["file", "line", "text"]).dropna(subset="text")
     texts = {f"{row.file}:{row.line}": str(row.text) for row in rows.itertuples()}
-    return {line: texts[line][:MOST_TEXT] for line in sorted(named & texts.keys())}
+    return {line: texts[line][:MOST_TEXT] for line in named if line in texts}
 
 
 def _energy(recorded: Recorded, recording: Recording) -> EnergyDocument | None:
@@ -260,14 +259,11 @@ def _last_pair(diagnosis: Diagnosis) -> tuple[Explanation, ...]:
     """Without an anomaly and a fixed cost: the excess of the last two batch sizes, which shows how
     the cost grows.
     """
-    pairs, _ = neighbours(diagnosis.curve.conditions)
-    terms = None if diagnosis.fixed_cost else diagnosis.terms
-    if (
-        not pairs
-        or terms is None
-        or diagnosis.curve.unit != STEP
-        or not set(pairs[-1]) <= set(terms.conditions)
-    ):
+    terms, curve = diagnosis.terms, diagnosis.curve
+    if diagnosis.fixed_cost or terms is None or curve.unit != STEP:
+        return ()
+    pairs, _ = neighbours(curve.conditions)
+    if not pairs or not set(pairs[-1]) <= set(terms.conditions):
         return ()
     return (explain_one(diagnosis, excess(*pairs[-1])),)
 
@@ -285,7 +281,8 @@ def _lead(diagnosis: Diagnosis) -> str:
 
 def _facts(meta: Mapping[str, Any]) -> list[list[str]]:
     """The known facts of the machine and the measurement: names and values."""
-    return _flat({**{key: meta.get(key) for key in _FACTS}, "clocks": clock_line(meta)})
+    facts = {key: meta.get(key) for key in _FACTS}
+    return _flat({**facts, "clocks": clock_line(meta)})
 
 
 def _caveats(item: ReportInput, diagnosis: Diagnosis) -> list[str]:
@@ -313,12 +310,17 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
         if isinstance(value, Mapping):
             rows += _flat(value, f"{prefix}{key}.")
         elif value is not None:
-            unit = next((unit for ending, unit in _UNITS if key.endswith(ending)), None)
-            text = (
-                quantity(value, unit, 4) if unit and isinstance(value, (int, float)) else str(value)
-            )
-            rows.append([f"{prefix}{key}", text])
+            rows.append([f"{prefix}{key}", _fact_text(key, value)])
     return rows
+
+
+def _fact_text(key: str, value: Any) -> str:
+    """A fact with the unit that the end of its name says."""
+    if isinstance(value, (int, float)):
+        for ending, unit in _UNITS:
+            if key.endswith(ending):
+                return quantity(value, unit, 4)
+    return str(value)
 
 
 def _heat(diagnosis: Diagnosis) -> HeatMap:
@@ -326,24 +328,21 @@ def _heat(diagnosis: Diagnosis) -> HeatMap:
     terms, classes = diagnosis.terms, diagnosis.recorded.layer_classes
     if terms is None:
         return {"batches": [], "rows": [], "more": 0}
-    samples = np.array([known_batch(batch) or 1 for batch in terms.conditions], dtype=float)
+    batches = [known_batch(batch) for batch in terms.conditions]
+    samples = np.array([batch or 1 for batch in batches], dtype=float)
     per_sample = terms.values_ms / samples[:, None]
     order = np.argsort(-per_sample.max(axis=0), kind="stable")
     rows: list[HeatRow] = []
     for index in order[:MOST_HEAT_ROWS]:
         key = terms.keys[index]
         path = None if key.layer is None else layer_label(key.layer, classes.get(key.layer))
-        is_empty = key.kind in (IDLE, NOT_RECORDED)
-        rows.append(
-            {
-                "label": key.kind if is_empty else path or work_label(None, None),
-                "layer": path,
-                "phase": key.phase,
-                "values": [finite(value) for value in per_sample[:, index]],
-            }
-        )
+        label = path or work_label(None, None)
+        if key.kind in (IDLE, NOT_RECORDED):
+            label = key.kind
+        values = [finite(value) for value in per_sample[:, index]]
+        rows.append({"label": label, "layer": path, "phase": key.phase, "values": values})
     more = max(0, len(terms.keys) - MOST_HEAT_ROWS)
-    return {"batches": [known_batch(size) for size in terms.conditions], "rows": rows, "more": more}
+    return {"batches": batches, "rows": rows, "more": more}
 
 
 def _roofline(

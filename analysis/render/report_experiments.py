@@ -59,40 +59,34 @@ class TestedTerm:
 
 def describe_tests(answer: Explanation, diagnosis: Diagnosis) -> dict[str, TestedTerm]:
     """What stands beside the experiments behind an answer, by the label of the term."""
-    return {
-        evidence.label: TestedTerm(
-            with_minus_signs(reproduction_sentence(evidence, answer.functional.unit)),
-            None if evidence.shape is None else shape_sentence(evidence.shape),
-            _in_step(evidence, diagnosis),
-            _grid(evidence.alone, diagnosis.outcomes),
-            notes(evidence),
+    tested, unit = {}, answer.functional.unit
+    for evidence in answer.evidence or ():
+        tested[evidence.label] = TestedTerm(
+            sentence=with_minus_signs(reproduction_sentence(evidence, unit)),
+            shape=None if evidence.shape is None else shape_sentence(evidence.shape),
+            step=_in_step(evidence, diagnosis),
+            grid=_grid(evidence.alone, diagnosis.outcomes),
+            notes=notes(evidence),
         )
-        for evidence in answer.evidence or ()
-    }
+    return tested
 
 
 def _in_step(evidence: TermEvidence, diagnosis: Diagnosis) -> Times:
     """Time of the term in a step; of the complete step if that was tested."""
-    points = diagnosis.curve.points
+    points, terms = diagnosis.curve.points, diagnosis.terms
     if evidence.share is None:
-        return Times(
-            tuple(point.condition for point in points), tuple(point.time_ms for point in points)
-        )
-    experiment = next(
-        (
-            outcome.experiment
-            for outcome in (evidence.alone, *evidence.factors)
-            if outcome is not None
-        ),
-        None,
-    )
-    if experiment is None or diagnosis.terms is None:
+        sizes = tuple(point.condition for point in points)
+        return Times(sizes, tuple(point.time_ms for point in points))
+    outcomes = [run for run in (evidence.alone, *evidence.factors) if run is not None]
+    if not outcomes or terms is None:
         return Times()
-    wanted, batches = Key(experiment.layer, experiment.phase, KERNELS), diagnosis.terms.conditions
-    times = (Functional("time", batch, None, ((batch, 1.0),)) for batch in batches)
-    return Times(
-        batches, tuple(diagnosis.terms.sum(time, lambda key: key == wanted) for time in times)
-    )
+    experiment = outcomes[0].experiment
+    wanted = Key(experiment.layer, experiment.phase, KERNELS)
+    times = []
+    for batch in terms.conditions:
+        time = Functional("time", batch, None, ((batch, 1.0),))
+        times.append(terms.sum(time, lambda key: key == wanted))
+    return Times(terms.conditions, tuple(times))
 
 
 def _grid(alone: Outcome | None, outcomes: Iterable[Outcome]) -> Times:
@@ -100,14 +94,10 @@ def _grid(alone: Outcome | None, outcomes: Iterable[Outcome]) -> Times:
     if alone is None:
         return Times()
     for outcome in outcomes:
-        its = outcome.experiment
-        same = subject(its) == subject(alone.experiment)
-        if (
-            same
-            and its.stage == Stage.GRID
-            and outcome.factor is None
-            and outcome.batches != alone.batches
-        ):
+        experiment = outcome.experiment
+        same = subject(experiment) == subject(alone.experiment)
+        is_grid = experiment.stage == Stage.GRID and outcome.factor is None
+        if same and is_grid and outcome.batches != alone.batches:
             return Times(outcome.batches, outcome.times_ms)
     return Times()
 

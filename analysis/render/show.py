@@ -113,7 +113,7 @@ def show_table(
         console.print(Text(line, "dim"))
     if len(listed) > 1:
         console.print(Text("Next: a single curve, by words of its problem and device:"))
-        example = next((one for one in listed if claimed(one.events)), listed[0])
+        example = next((curve for curve in listed if claimed(curve.events)), listed[0])
         terminal.print_commands(
             console, f'curvescope explain {path} --problem "{series.name_of(example)}"'
         )

@@ -277,24 +277,20 @@ def _cell(cell: str | Text, style: str) -> Text:
 
 def _names(cells: Sequence[Text], width: int) -> list[Text]:
     """Cells with names: one line, or two for a change that is too long for one."""
-    changes = [
-        cell.plain.partition(CHANGE) if cell_len(cell.plain) > width else (cell.plain, "", "")
-        for cell in cells
-    ]
-    befores = _fitting(
-        [_like(cell, before) for cell, (before, _, _) in zip(cells, changes, strict=True)],
-        width - 2,
-    )
-    wholes = _fitting(cells, width)
-    afters = _fitting(
-        [_like(cell, after) for cell, (_, _, after) in zip(cells, changes, strict=True)], width
-    )
-    return [
-        Text.assemble(before, f"{CHANGE.rstrip()}\n", after) if arrow else whole
-        for whole, before, after, (_, arrow, _) in zip(
-            wholes, befores, afters, changes, strict=True
-        )
-    ]
+    befores, afters, changed = [], [], []
+    for cell in cells:
+        before, arrow, after = cell.plain, "", ""
+        if cell_len(cell.plain) > width:
+            before, arrow, after = cell.plain.partition(CHANGE)
+        befores.append(_like(cell, before))
+        afters.append(_like(cell, after))
+        changed.append(bool(arrow))
+    befores, afters = _fitting(befores, width - 2), _fitting(afters, width)
+    shown = _fitting(cells, width)
+    for place, has_changed in enumerate(changed):
+        if has_changed:
+            shown[place] = Text.assemble(befores[place], f"{CHANGE.rstrip()}\n", afters[place])
+    return shown
 
 
 def _like(cell: Text, text: str) -> Text:

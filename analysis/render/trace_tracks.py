@@ -93,7 +93,7 @@ def _slices(ordered: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """The first row of each run of equal keys, with the last end in it; none without a name."""
     first = _changes(ordered, keys)
     ends = ordered["end_ns"].to_numpy(np.int64)
-    until = np.maximum.reduceat(ends, first) if len(first) else []
+    until = np.maximum.reduceat(ends, first) if len(first) else ends[:0]
     heads = ordered.iloc[first].assign(until_ns=until)
     return heads[heads[keys[-1]].notna() | heads["layer"].notna()]
 

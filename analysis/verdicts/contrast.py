@@ -1,12 +1,12 @@
-"""What a factor removes of a functional, with its interval: from starts of processes, or from
-rounds of one process.
+"""The part of a functional that a factor removes, with its interval: from starts of processes, or
+from rounds of one process.
 
 A functional F is compared at one speed. A change that makes every batch size faster alike makes F
 smaller and removes nothing of it, so F' is multiplied by what that change does to the rest of the
 time:
 
 - of an excess, to the proportional cost; of a bend, to the time of the largest batch size in it;
-- of a fixed cost, to what a sample costs; where that is not known, the step is nearly all fixed
+- of a fixed cost, to the cost of a sample; where that is not known, the step is nearly all fixed
   cost, and F' is taken as it is.
 
 The block is the unit. Of complete steps it is a start of the processes: identical code in two
@@ -69,16 +69,15 @@ class Times:
 
     def by_batch(self) -> tuple[Estimate, ...]:
         """Every time, with an interval that never reaches 0."""
-        each = zip(self.value, self.varied.T, self.blocks, strict=True)
-        if self.replicates:
-            return tuple(
-                time_estimate(float(time), varied, blocks) for time, varied, blocks in each
-            )
         estimates = []
-        for time, of_blocks, blocks in each:
-            log = block_estimate(0.0, mean_error(np.log(of_blocks)), blocks - 1.0, 1.0)
+        for time, varied, blocks in zip(self.value, self.varied.T, self.blocks, strict=True):
+            value = float(time)
+            if self.replicates:
+                estimates.append(time_estimate(value, varied, blocks))
+                continue
+            log = block_estimate(0.0, mean_error(np.log(varied)), blocks - 1.0, 1.0)
             low, high = float(np.exp(log.low)), float(np.exp(min(log.high, LARGEST_LOG)))
-            estimates.append(Estimate(float(time), low * float(time), high * float(time), 0.0))
+            estimates.append(Estimate(value, low * value, high * value, 0.0))
         return tuple(estimates)
 
     def total(self, weights: Floats) -> Estimate:
@@ -86,7 +85,7 @@ class Times:
         return spread_of((self, weights))(*self.sums(weights))
 
     def sums(self, weights: Floats) -> tuple[float, Floats]:
-        """The same without its interval: its value, and that in each block or replicate."""
+        """The same without its interval: the sum, and the sum in each block or replicate."""
         return float(self.value @ weights), self.varied @ weights
 
     def with_times_of(self, other: Times, where: npt.NDArray[np.bool_]) -> Times:
@@ -116,14 +115,14 @@ def rest_of(kind: str, coefficients: Mapping[int, float], batches: Sequence[int]
         weights[[batches.index(own[0]), -1]] = -1.0, 1.0
         return weights
     weights[batches.index(own[-1])] = 1.0
-    return (
-        weights - [coefficients.get(batch, 0.0) for batch in batches] if kind == EXCESS else weights
-    )
+    if kind == EXCESS:
+        weights -= [coefficients.get(batch, 0.0) for batch in batches]
+    return weights
 
 
 @dataclass(frozen=True)
 class Removal:
-    """A functional of the unmodified times, and that of the changed ones."""
+    """A functional of the unmodified times, and of the changed ones."""
 
     unmodified: Times
     changed: Times
@@ -140,8 +139,8 @@ class Removal:
         return cls(unmodified, changed, weights, rest, spread, at_one_speed)
 
     def sides(self) -> tuple[tuple[float, Floats], tuple[float, Floats]]:
-        """F and F' at the speed of the unmodified times, each with what it is in every block: a
-        line around the mean, as of any ratio.
+        """F and F' at the speed of the unmodified times, each with its value in every block: a line
+        around the mean, as of any ratio.
 
         F stays as it was measured. Divided by the speed of its own block it would have the noise
         of the rest, which is most of it where the anomaly is far longer than the rest.
@@ -152,7 +151,8 @@ class Removal:
             speed, of_speed = self.unmodified.sums(self.rest)
             own, of_own = self.changed.sums(self.rest)
             left *= speed / own
-            of_left = of_left * speed / own + left * (of_speed / speed - of_own / own)
+            noise = left * (of_speed / speed - of_own / own)
+            of_left = of_left * speed / own + noise
         return (f, of_f), (left, of_left)
 
     def estimate_removal(self) -> tuple[Estimate, Estimate]:
@@ -166,16 +166,17 @@ class Removal:
     ) -> tuple[float, float]:
         """One-sided p of a share removed of at most `least`, and of one of at least `most`.
 
-        The share is one of F, or of what a cause claims, in ms.
+        The share is a part of F, or of a cause's claim, in ms.
         """
         (f, of_f), (left, of_left) = self.sides()
         direction = float(np.sign(f if claim is None else claim))
-        tests = []
+        p_values = []
         for share, sign in ((least, direction), (most, -direction)):
-            kept = share if claim is None else 0.0
-            beyond = (1 - kept) * f - left - (0.0 if claim is None else share * claim)
-            tests.append(self.spread(sign * beyond, sign * ((1 - kept) * of_f - of_left)))
-        first, second = (test.p / 2 if test.value > 0 else 1 - test.p / 2 for test in tests)
+            kept, claimed = (1 - share, 0.0) if claim is None else (1.0, share * claim)
+            beyond = kept * f - left - claimed
+            test = self.spread(sign * beyond, sign * (kept * of_f - of_left))
+            p_values.append(test.p / 2 if test.value > 0 else 1 - test.p / 2)
+        first, second = p_values
         return first, second
 
 
@@ -187,14 +188,16 @@ def pool_spreads(removals: Sequence[Removal]) -> list[Removal]:
     """
     if len(removals) < 2 or removals[0].spread.replicates:
         return list(removals)
-    sides = [removal.sides() for removal in removals]
-    errors = np.array([mean_error(of_f - of_left) for (_, of_f), (_, of_left) in sides])
-    mean = float(np.sqrt(np.mean(errors**2)))
+    errors = []
+    for removal in removals:
+        (_, of_f), (_, of_left) = removal.sides()
+        errors.append(mean_error(of_f - of_left))
+    mean = float(np.sqrt(np.mean(np.array(errors) ** 2)))
     freedom = sum(removal.spread.freedom for removal in removals)
-    spreads = (
-        replace(removal.spread, freedom=freedom, wider=max(1.0, mean / error) if error > 0 else 1.0)
-        for removal, error in zip(removals, errors, strict=True)
-    )
-    return [
-        replace(removal, spread=spread) for removal, spread in zip(removals, spreads, strict=True)
-    ]
+    pooled = []
+    for removal, error in zip(removals, errors, strict=True):
+        spread = replace(removal.spread, freedom=freedom, wider=1.0)
+        if error > 0:
+            spread = replace(spread, wider=max(1.0, mean / error))
+        pooled.append(replace(removal, spread=spread))
+    return pooled

@@ -1,12 +1,11 @@
-"""What one experiment measured of one factor, from the rows of the table `experiments`.
+"""The measurement of one factor by one experiment, from the rows of the table `experiments`.
 
 Every round of an experiment runs each batch size unmodified and with each factor. The time of a
 batch size is the mean of the faster half of its rounds, each with the median of its runs; of
-complete steps in several starts of the processes it is the mean over the starts. Where complete
-steps have slow ones, with the factor or without, their time is that of all steps: a change saves
-what is paid. Disturbed visits
-are set aside, as those of a sweep, by factor: one that makes threads wait costs no other factor
-its rounds.
+complete steps in several starts of the processes it is the mean over the starts. Where
+complete steps have slow ones, with the factor or without, all steps count, as a program pays them.
+Disturbed visits are set aside by factor, as in a sweep: a factor that makes threads wait costs no
+other factor its rounds.
 """
 
 from __future__ import annotations
@@ -35,11 +34,12 @@ from ..decompose.statistics import (
     effective_rounds,
     estimate,
     fill_gaps,
+    median_by_group,
     pool_variance,
     resample_rounds,
     share_estimate,
-    share_saved,
-    widened,
+    share_of_log,
+    widen,
 )
 from .contrast import REFUTED_BELOW, Removal, Times, pool_spreads, rest_of
 
@@ -47,7 +47,7 @@ _LEAST_LEFT = 0.01  # of a time, where what is taken from it is a difference of 
 
 
 class Effect(Word):
-    """What a factor does to its cause."""
+    """The effect of a factor on its cause."""
 
     REMOVING = "removes it"
     PARTIAL = "removes a part of it"  # the factor confirms it and cannot refute it
@@ -61,7 +61,7 @@ class Effect(Word):
 
 
 def effect_of(facts: FactorFacts | None) -> Effect:
-    """What a factor does to its cause, by its facts; a factor without facts removes it."""
+    """The effect of a factor on its cause, by its facts; a factor without facts removes it."""
     if facts is None:
         return Effect.REMOVING
     if facts.levels:
@@ -81,7 +81,7 @@ def times_of(rounds_ms: Floats, statistic: str = FASTER_HALF) -> Times:
     values, used = take(rounds_ms, 0), count_used(rounds_ms)
     drawn = take(fill_gaps(rounds_ms[resample_rounds(len(rounds_ms))], values), 1)
     if statistic == FASTER_HALF:
-        drawn = widened(drawn, values, used)
+        drawn = widen(drawn, values, used)
     return Times(values, drawn, used, replicates=True)
 
 
@@ -90,10 +90,10 @@ def _times_of_starts(sides: Sequence[Floats], starts: Ints, statistic: str) -> l
     set aside whole.
     """
     numbers = np.unique(starts)
-    by_start = [
-        np.array([_time_of_start(rounds_ms[starts == number], statistic) for number in numbers])
-        for rounds_ms in sides
-    ]
+    by_start = []
+    for rounds_ms in sides:
+        times = [_time_of_start(rounds_ms[starts == number], statistic) for number in numbers]
+        by_start.append(np.array(times))
     in_all_starts = ~np.isnan(np.sum(by_start, axis=0)).any(axis=1)
     blocks = np.full(by_start[0].shape[1], in_all_starts.sum())
     kept = (times[in_all_starts] for times in by_start)
@@ -110,21 +110,17 @@ def _time_of_start(rounds_ms: Floats, statistic: str) -> Floats:
 
 def _gains(unmodified: Times, changed: Times) -> tuple[Estimate, ...]:
     """Shares of the time that the changed times save, by batch size."""
-    # Of two or three rounds, widened replicates may be no times; then they say nothing.
+    # Of two or three rounds, widen replicates may be no times; then they say nothing.
     logs = _log_ratios(changed.varied, unmodified.varied)
     if not unmodified.replicates:
         return tuple(share_estimate(of_batch, pool_variance([of_batch])) for of_batch in logs.T)
     values = _log_ratios(changed.value, unmodified.value)
-    blocks = np.array([unmodified.blocks, changed.blocks])
-    both = zip(values, logs.T, blocks.T, strict=True)
-    ratios = (
-        estimate(float(value), log, effective_rounds(used, np.ones(2)), 1.0)
-        for value, log, used in both
-    )
-    return tuple(
-        Estimate(share_saved(log.value), share_saved(log.high), share_saved(log.low), log.p)
-        for log in ratios
-    )
+    gains = []
+    for place, value in enumerate(values.tolist()):
+        blocks = [unmodified.blocks[place], changed.blocks[place]]
+        rounds = effective_rounds(blocks, np.ones(2))
+        gains.append(share_of_log(estimate(value, logs[:, place], rounds, 1.0)))
+    return tuple(gains)
 
 
 def _log_ratios(changed: Floats, unmodified: Floats) -> Floats:
@@ -151,7 +147,7 @@ class Side:
         """Time in ms of each round at some sizes, NaN without a run: the median of the runs, or the
         mean where T is the time of all steps.
         """
-        take = _mean_by_visit if statistic == ALL_STEPS else _median_by_visit
+        take = _mean_by_visit if statistic == ALL_STEPS else median_by_group
         is_timed = ~np.isnan(self._duration_ns)
         times_ms = self._duration_ns[is_timed] / 1e6
         return self._at(take(times_ms, self._visit[is_timed], self._visits), batches)
@@ -165,8 +161,11 @@ class Side:
     def has_slow_steps(self) -> bool:
         """Whether slow steps count at some size."""
         round_ = self.rows["round"].to_numpy(np.float64)
-        used = [(self._size == size) & ~self._is_aside for size in range(len(self.batches))]
-        return any(have_slow_steps(self._duration_ns[which], round_[which]) for which in used)
+        for size in range(len(self.batches)):
+            used = (self._size == size) & ~self._is_aside
+            if have_slow_steps(self._duration_ns[used], round_[used]):
+                return True
+        return False
 
     def share_of_waiting_visits(self) -> float:
         """Share of the visits whose threads waited for a core, set aside or not; 0 where
@@ -174,12 +173,11 @@ class Side:
         """
         if "run_queue_wait_ns" not in self.rows or self.rows.empty:
             return 0.0
-        waited_ns, together_ns = (
-            np.bincount(self._visit, np.nan_to_num(values))
-            for values in (_numbers(self.rows["run_queue_wait_ns"]), self._duration_ns)
-        )
-        ran = np.unique(self._visit)
-        return float((waited_ns > MOST_WAITING * together_ns)[ran].mean())
+        waits_ns = np.nan_to_num(_numbers(self.rows["run_queue_wait_ns"]))
+        waited_ns = np.bincount(self._visit, waits_ns)
+        together_ns = np.bincount(self._visit, np.nan_to_num(self._duration_ns))
+        has_waited = waited_ns > MOST_WAITING * together_ns
+        return float(has_waited[np.unique(self._visit)].mean())
 
     def mean_step_ns(self) -> float:
         """Mean time of a step, all sizes together and set aside or not."""
@@ -224,18 +222,8 @@ def _mean_by_visit(values: Floats, visit: Ints, visits: int) -> Floats:
     return means
 
 
-def _median_by_visit(values: Floats, visit: Ints, visits: int) -> Floats:
-    """Medians of each visit; NaN of none."""
-    counts = np.bincount(visit, minlength=visits)
-    ordered, first = values[np.lexsort((values, visit))], np.cumsum(counts) - counts
-    found, ran = np.full(visits, np.nan), counts > 0
-    first, counts = first[ran], counts[ran]
-    found[ran] = (ordered[first + (counts - 1) // 2] + ordered[first + counts // 2]) / 2
-    return found
-
-
 def _statistic_of(experiment: Experiment, sides: Sequence[Side]) -> str:
-    """The statistic of its times: of complete steps that of all, where one side has slow steps."""
+    """The statistic of its times: the mean of all where complete steps of a side have slow ones."""
     if experiment.scope != Scope.STEP:
         return FASTER_HALF
     return ALL_STEPS if any(side.has_slow_steps() for side in sides) else FASTER_HALF
@@ -248,7 +236,7 @@ def count_used(times_ms: Floats) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one experiment measured of one factor; or, without a factor, of what runs unmodified."""
+    """The measurement of one factor by an experiment; without a factor, of the unmodified runs."""
 
     experiment: Experiment  # the experiment
     factor: str | None  # name of the changed factor; None for the runs without a change
@@ -283,7 +271,7 @@ class Measurement:
 
     @property
     def effect(self) -> Effect:
-        """What the factor does to its cause."""
+        """The effect of the factor on its cause."""
         return effect_of(self.facts)
 
     @property
@@ -306,30 +294,30 @@ class Measurement:
         """
         kind = self.experiment.functional_kind
         if kind == OUTLIER:
-            slow = max(self.experiment.functional, key=lambda weighted: weighted[1])[0]
-            return self.batches.index(slow)
+            weights = dict(self.experiment.functional)
+            return self.batches.index(max(weights, key=lambda batch: weights[batch]))
         return 0 if kind == FIXED_COST else -1
-
-    @property
-    def gain(self) -> Estimate | None:
-        """Share of the time saved at the batch size that counts; None if the factor did not run."""
-        return self.gains[self.gain_index] if self.gains else None
 
     @property
     def saved_ms(self) -> float:
         """Part of F that the factor removes by making batch sizes faster."""
         sign = float(np.sign(self.value.value)) if self.value else 0.0
         weights = dict(self.experiment.functional)
-        times = zip(self.batches, self.times_ms, self.changed_ms, strict=True)
-        return sum(
-            max(sign * weights.get(batch, 0.0), 0.0) * max(unmodified.value - changed.value, 0.0)
-            for batch, unmodified, changed in times
-        )
+        saved_ms = 0.0
+        for batch, before, after in zip(self.batches, self.times_ms, self.changed_ms, strict=True):
+            weight = max(sign * weights.get(batch, 0.0), 0.0)
+            saved_ms += weight * max(before.value - after.value, 0.0)
+        return saved_ms
+
+    @property
+    def gain(self) -> Estimate | None:
+        """Share of the time saved at the batch size that counts; None if the factor did not run."""
+        return self.gains[self.gain_index] if self.gains else None
 
 
 def compare_rows(experiment: Experiment, rows: pd.DataFrame) -> list[list[Side]]:
-    """The unmodified runs of an experiment, alone and with those of each factor: the same for all
-    its functionals.
+    """The unmodified runs of an experiment, alone and beside the runs of each factor: the same for
+    all its functionals.
     """
     unmodified = rows["factor"].isna().to_numpy()
     compared = []
@@ -349,8 +337,8 @@ def compare_rows(experiment: Experiment, rows: pd.DataFrame) -> list[list[Side]]
 def measure(
     experiment: Experiment, compared: Sequence[Sequence[Side]], facts: Mapping[str, FactorFacts]
 ) -> Iterator[tuple[Measurement, Removal | None]]:
-    """What an experiment with one functional measured: without a factor, then of each, with the
-    times behind it.
+    """The measurements of an experiment with one functional: without a factor, then of each, with
+    the times behind it.
     """
     comparisons = []
     for factor, sides in zip((None, *experiment.factors), compared, strict=True):
@@ -378,7 +366,7 @@ class _Comparison:
 
     @property
     def effect(self) -> Effect:
-        """What the factor does to its cause."""
+        """The effect of the factor on its cause."""
         return effect_of(self.facts)
 
     @cached_property
@@ -401,14 +389,10 @@ class _Comparison:
         return Removal.of(self.judged[0], changed, self.weights, rest)
 
     def measurement(self, removal: Removal | None) -> Measurement:
-        """What was measured, with what the factor removes."""
-        subject: dict[str, Any] = {
-            "experiment": self.experiment,
-            "factor": self.factor,
-            "facts": self.facts,
-        }
+        """The measurement, with the removal by the factor."""
+        subject = Measurement(experiment=self.experiment, factor=self.factor, facts=self.facts)
         if not self.shown:
-            return Measurement(**subject)
+            return subject
         measured: dict[str, Any] = {
             "rounds": self.rounds,
             "starts": 1 if self.judged[0].replicates else len(self.judged[0].varied),
@@ -421,19 +405,19 @@ class _Comparison:
             measured |= self._gain()
         if removal is not None:
             measured |= self._measure_removal(removal)
-        return Measurement(**subject, **measured)
+        return replace(subject, **measured)
 
     def _take_changed(self, sides: Sequence[Times]) -> Times:
-        """The changed times; where a factor brings its cause about, those of the largest batch size
-        stay as they are.
+        """The changed times; where a factor brings its cause about, the times of the largest batch
+        size stay as they are.
         """
         if self.effect != Effect.BRINGING:
             return sides[-1]
-        largest = np.array(self.batches) == max(dict(self.experiment.functional))
-        return sides[-1].with_times_of(sides[0], largest)
+        largest = max(batch for batch, _ in self.experiment.functional)
+        return sides[-1].with_times_of(sides[0], np.array(self.batches) == largest)
 
     def _gain(self) -> dict[str, Any]:
-        """What the factor saves."""
+        """The savings by the factor."""
         unmodified, changed = self.judged[0], self.judged[-1]
         gain: dict[str, Any] = {
             "changed_ms": self.shown[-1].by_batch(),
@@ -446,7 +430,7 @@ class _Comparison:
         return gain
 
     def _measure_removal(self, removal: Removal) -> dict[str, Any]:
-        """What the factor removes of the functional."""
+        """The part of the functional that the factor removes."""
         assert self.weights is not None
         removed, taken = removal.estimate_removal()
         p_little, _ = removal.p_values(REFUTED_BELOW, REFUTED_BELOW)
@@ -464,7 +448,7 @@ _LEAST_AVOIDED = 0.5  # waits, of the time saved: threads that spin wait as long
 
 
 def _saves_waits(unmodified: Side, changed: Side) -> bool:
-    """Whether what a factor saves may be the waits for a core of a machine with other work.
+    """Whether a factor may save only the waits for a core of a machine with other work.
 
     The waits that it avoids are then at least half of the time that it saves.
     """
@@ -483,10 +467,9 @@ def _starts(rows: pd.DataFrame, rounds: Sequence[int]) -> Ints:
     """
     processes: dict[int, int] = {}
     if "process" in rows:
-        unmodified = rows.loc[rows["factor"].isna() & rows["process"].notna(), ["round", "process"]]
-        processes = {
-            int(round_): int(process) for round_, process in unmodified.itertuples(index=False)
-        }
+        unmodified = rows[rows["factor"].isna() & rows["process"].notna()]
+        for round_, process in zip(unmodified["round"], unmodified["process"], strict=True):
+            processes[int(round_)] = int(process)
     return np.array([processes.get(round_, 0) for round_ in rounds], np.int64)
 
 
@@ -495,31 +478,29 @@ _NO_WAVE = "no recorded grid of a kernel says at which batch sizes the last wave
 
 
 def _by_size(times: Times, experiment: Experiment) -> list[Times]:
-    """Times of the batch sizes, from those of all runs, and these without the empty part of the
+    """Times of the batch sizes, from the times of all runs, and these without the empty part of the
     last wave of blocks.
     """
-    sizes, waves = experiment.unmodified, {wave.batch: wave.cost() for wave in experiment.waves}
-    empty = np.array(
-        [[waves.get(batch, {}).get(size, 0.0) for batch in experiment.batches] for size in sizes]
-    )
-    own = [sizes.index(batch) for batch in experiment.batches]
+    sizes, batches = experiment.unmodified, experiment.batches
+    empty = np.zeros((len(sizes), len(batches)))
+    for wave in experiment.waves:
+        for size, cost in wave.cost().items():
+            if size in sizes and wave.batch in batches:
+                empty[sizes.index(size), batches.index(wave.batch)] = cost
+    own = [sizes.index(batch) for batch in batches]
     # An empty part costs something: where the times say less than nothing, blocks do not run in
     # waves.
     costs = times.value @ empty > 0
 
     def without(values: Floats) -> Floats:
         usual = values[..., own]
-        return np.asarray(
-            np.maximum(usual - values @ empty * costs, _LEAST_LEFT * usual), np.float64
-        )
+        return np.asarray(np.maximum(usual - values @ empty * costs, _LEAST_LEFT * usual))
 
     unmodified = replace(
         times, value=times.value[own], varied=times.varied[:, own], blocks=times.blocks[own]
     )
-    return [
-        unmodified,
-        replace(unmodified, value=without(times.value), varied=without(times.varied)),
-    ]
+    filled = replace(unmodified, value=without(times.value), varied=without(times.varied))
+    return [unmodified, filled]
 
 
 class _Rounds(NamedTuple):

@@ -1,4 +1,4 @@
-"""Outcomes of experiments: what was measured of each factor, with its verdict."""
+"""Outcomes of experiments: the measurement of each factor, with its verdict."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def measurements(
     experiments.
 
     An experiment that tests several functionals has measurements for each of them. The first one of
-    each functional is that without a factor. Of `known`, measurements at an earlier time, those of
-    finished experiments still hold.
+    each functional is that without a factor. Of `known`, measurements at an earlier time, the ones
+    of finished experiments still hold.
     """
     experiments = experiments_of(recording.meta)
     if not experiments:

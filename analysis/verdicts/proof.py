@@ -53,54 +53,52 @@ def _weight(outcome: Outcome) -> tuple[bool, bool, bool, bool]:
     share = outcome.taken
     decided = outcome.verdict in (Verdict.CONFIRMED, Verdict.REFUTED)
     fresh = outcome.experiment.stage in (Stage.CONFIRM, Stage.REMEDY)
-    known = share is not None and math.isfinite(share.low)
-    return share is not None, decided and fresh, fresh and known, fresh
+    bounded = share is not None and math.isfinite(share.low)
+    return share is not None, decided and fresh, fresh and bounded, fresh
 
 
 def about(
     outcomes: Iterable[Outcome], functional: Functional, share: Share | None
 ) -> list[Outcome]:
     """The outcomes that test a functional on one term; on complete steps without one."""
-    of_subject = (
-        (Scope.STEP, None, None)
-        if share is None
-        else (Scope.TERM, share.key.layer, share.key.phase)
-    )
-    if share is not None and share.key.kind != KERNELS:
-        return []
-    return [
-        outcome
-        for outcome in outcomes
-        if outcome.experiment.functional == functional.weights
-        and (outcome.experiment.scope, outcome.experiment.layer, outcome.experiment.phase)
-        == of_subject
-    ]
+    subject: tuple[str, str | None, str | None] = (Scope.STEP, None, None)
+    if share is not None:
+        if share.key.kind != KERNELS:
+            return []
+        subject = Scope.TERM, share.key.layer, share.key.phase
+    listed = []
+    for outcome in outcomes:
+        experiment = outcome.experiment
+        tested = experiment.scope, experiment.layer, experiment.phase
+        if experiment.functional == functional.weights and tested == subject:
+            listed.append(outcome)
+    return listed
 
 
 def find_isolated(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The narrowest measurement of what runs unmodified; None if there is none."""
-    measured = [outcome for outcome in outcomes if outcome.factor is None and outcome.value]
-    return min(
-        measured, key=lambda o: o.value.high - o.value.low if o.value else np.inf, default=None
-    )
+    """The narrowest measurement of the unmodified runs; None if there is none."""
+    narrowest, width = None, math.inf
+    for outcome in outcomes:
+        if outcome.factor is None and outcome.value:
+            own = outcome.value.high - outcome.value.low
+            if narrowest is None or own < width:
+                narrowest, width = outcome, own
+    return narrowest
 
 
 def reproduces(outcomes: Iterable[Outcome], share: Share) -> Reproduction | None:
     """Whether the term in isolation shows its share; None if it was not run in isolation."""
     isolated = find_isolated(outcomes)
-    return (
-        None
-        if isolated is None or isolated.value is None
-        else reproduction(share.value, isolated.value)
-    )
+    if isolated is None or isolated.value is None:
+        return None
+    return reproduction(share.value, isolated.value)
 
 
 def prove_term(outcomes: Sequence[Outcome], share: Share, factors: Sequence[str]) -> Proof:
-    """What the outcomes of a term say of the cause that some factors remove."""
+    """The proof of the cause that some factors remove, from the outcomes of a term."""
     deciding, shown = decisive(outcomes), reproduces(outcomes, share)
-    return _together(
-        [_of_term(deciding[name], share, shown) for name in factors if name in deciding]
-    )
+    tested = [deciding[name] for name in factors if name in deciding]
+    return _together([_of_term(outcome, share, shown) for outcome in tested])
 
 
 def _of_term(outcome: Outcome, share: Share, shown: Reproduction | None) -> Proof:
@@ -110,36 +108,32 @@ def _of_term(outcome: Outcome, share: Share, shown: Reproduction | None) -> Proo
         Reproduction.REPRODUCES,
         Reproduction.PARTLY,
     ):
-        return Proof(
-            Verdict.UNDECIDED, outcome, reason="the term in isolation does not show its share"
-        )
+        reason = "the term in isolation does not show its share"
+        return Proof(Verdict.UNDECIDED, outcome, reason=reason)
     if outcome.verdict != Verdict.CONFIRMED:
         return Proof(outcome.verdict, outcome, reason=outcome.reason)
-    whole = abs(share.value.value)
-    size = (
-        min(outcome.taken.value, 1.0) * whole
-        if shown == Reproduction.REPRODUCES
-        else abs(outcome.removed.value)
-    )
-    return Proof(
-        Verdict.CONFIRMED, outcome, float(np.copysign(min(size, whole), share.value.value))
-    )
+    whole = share.value.value
+    size = abs(outcome.removed.value)
+    if shown == Reproduction.REPRODUCES:
+        size = min(outcome.taken.value, 1.0) * abs(whole)
+    return Proof(Verdict.CONFIRMED, outcome, float(np.copysign(min(size, abs(whole)), whole)))
 
 
 def prove_step(outcomes: Sequence[Outcome], value: Estimate, factors: Sequence[str]) -> Proof:
-    """What the outcomes of complete steps say of the cause that some factors remove."""
+    """The proof of the cause that some factors remove, from the outcomes of complete steps."""
     deciding = decisive(outcomes)
-    return _together(
-        [_of_step(deciding[name], value.value) for name in factors if name in deciding]
-    )
+    tested = [deciding[name] for name in factors if name in deciding]
+    return _together([_of_step(outcome, value.value) for outcome in tested])
 
 
 def _of_step(outcome: Outcome, value: float) -> Proof:
     if outcome.removed is None:
         return Proof(Verdict.UNTESTED, outcome, reason=outcome.reason)
-    sign, confirmed = float(np.sign(value)), outcome.verdict == Verdict.CONFIRMED
-    amount = sign * min(sign * outcome.removed.value, abs(value))
-    return Proof(outcome.verdict, outcome, amount if confirmed else 0.0, outcome.reason)
+    amount = 0.0
+    if outcome.verdict == Verdict.CONFIRMED:
+        sign = float(np.sign(value))
+        amount = sign * min(sign * outcome.removed.value, abs(value))
+    return Proof(outcome.verdict, outcome, amount, outcome.reason)
 
 
 def _together(proofs: Sequence[Proof]) -> Proof:
@@ -147,26 +141,27 @@ def _together(proofs: Sequence[Proof]) -> Proof:
     can refute must.
     """
     if any(proof.verdict == Verdict.REFUTED for proof in proofs):
-        proofs = [
-            p
-            for p in proofs
-            if p.verdict == Verdict.CONFIRMED or (p.outcome and p.outcome.can_refute)
-        ]
-    return min(
-        proofs,
-        key=lambda proof: (proof.verdict.rank, -abs(proof.amount)),
-        default=Proof(Verdict.UNTESTED),
-    )
+        proofs = [proof for proof in proofs if _counts_beside_refuted(proof)]
+    none = Proof(Verdict.UNTESTED)
+    return min(proofs, key=lambda proof: (proof.verdict.rank, -abs(proof.amount)), default=none)
+
+
+def _counts_beside_refuted(proof: Proof) -> bool:
+    if proof.verdict == Verdict.CONFIRMED:
+        return True
+    return proof.outcome is not None and proof.outcome.can_refute
 
 
 def spread(amount: float, left: Sequence[float], claimed: Sequence[float]) -> list[float]:
-    """Spread an amount of the whole functional over its terms, each up to what is left of it.
+    """Spread an amount of the whole functional over its terms, each up to its rest in `left`.
 
-    First by what the cause claims of each term, then in proportion to what is left of terms of the
-    same sign.
+    First by the cause's claim on each term, then in proportion to the rests of terms of the same
+    sign.
     """
-    room = np.maximum(np.sign(amount) * np.array(left, np.float64), 0.0)
-    wanted = np.minimum(np.maximum(np.sign(amount) * np.array(claimed, np.float64), 0.0), room)
+    sign = np.sign(amount)
+    room = np.maximum(sign * np.array(left, np.float64), 0.0)
+    wanted = np.maximum(sign * np.array(claimed, np.float64), 0.0)
+    wanted = np.minimum(wanted, room)
     rest = abs(amount)
     credited = np.zeros(len(room))
     for weights in (wanted, room):
@@ -175,12 +170,10 @@ def spread(amount: float, left: Sequence[float], claimed: Sequence[float]) -> li
             taken = free * min(rest / free.sum(), 1.0)
             credited += taken
             rest -= taken.sum()
-    return [float(part) for part in np.sign(amount) * credited]
+    return [float(part) for part in sign * credited]
 
 
 def list_confirmed(proofs: Mapping[str, Proof]) -> list[tuple[str, Proof]]:
     """The confirmed causes, the largest amount first."""
-    agreeing = [
-        (cause, proof) for cause, proof in proofs.items() if proof.verdict == Verdict.CONFIRMED
-    ]
-    return sorted(agreeing, key=lambda item: (-abs(item[1].amount), item[0]))
+    confirmed = [item for item in proofs.items() if item[1].verdict == Verdict.CONFIRMED]
+    return sorted(confirmed, key=lambda item: (-abs(item[1].amount), item[0]))

@@ -168,8 +168,8 @@ def _levels(measured: Measurement, claim: float | None) -> bool:
 
 
 def makes_faster(measured: Measurement, claim: float | None = None) -> bool:
-    """Whether a factor makes the slow batch sizes faster, by at least half of what is claimed, or
-    else of F.
+    """Whether a factor makes the slow batch sizes faster, by at least half of the claim, or else
+    of F.
     """
     f = measured.value.value if measured.value else 0.0
     return measured.saved_ms >= CONFIRMED_ABOVE * abs(f if claim is None else claim)

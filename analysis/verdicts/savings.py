@@ -48,7 +48,7 @@ class Saving:
 
     @property
     def leading(self) -> tuple[int, float]:
-        """What is compared between changes: the largest batch size with a proven saving, where one
+        """The value to compare changes by: the largest batch size with a proven saving, where one
         trains, and the share saved there; (0, 0) without one.
         """
         proven = [(batch, gain.value) for batch, gain in self.gains if batch in self.proven]
@@ -70,10 +70,10 @@ class _Runs:
 
 
 def savings(outcomes: Iterable[Outcome]) -> tuple[Saving, ...]:
-    """What every change of complete steps saves, first what is proven to save at the largest batch
+    """What every change of complete steps saves, first the proven savings at the largest batch
     size, the largest saving first; then those that ran, then others.
 
-    Changes that are experiments only are left out. What was measured on fresh rounds counts, in
+    Changes that are experiments only are left out. Measurements on fresh rounds count, in
     whatever experiment.
     """
     runs = _collect_runs(outcomes)
@@ -142,7 +142,7 @@ def _saving(
 
 
 def _beyond(measured: Mapping[str, float], name: str) -> float | None:
-    """What a factor takes beyond the unmodified steps; None if it is not known of both."""
+    """The cost of a factor beyond the unmodified steps; None if it is not known of both."""
     return measured[name] - measured[""] if name in measured and "" in measured else None
 
 

@@ -43,18 +43,20 @@ def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
     used = side.without_aside(table, outcome.batches)[is_whole]
     times, rounds = times_of(used), int(count_used(used).min())
     scale = float(np.median(times.value))
-    each = zip(_jumps(batches, times.value), _jumps(batches, times.varied).T, strict=True)
-    jumps = [estimate(float(value), varied, rounds, scale) for value, varied in each]
+    values, varied = _jumps(batches, times.value), _jumps(batches, times.varied)
+    jumps = []
+    for place, value in enumerate(values.tolist()):
+        jumps.append(estimate(value, varied[:, place], rounds, scale))
     adjusted = holm([jump.p for jump in jumps])
-    sizes = {
-        batch: jump.value
-        for batch, jump, p in zip(outcome.batches[1:], jumps, adjusted, strict=True)
-        if p < LEVEL and abs(jump.value) >= _LEAST_JUMP * scale
-    }
+    sizes = {}
+    for batch, jump, p in zip(outcome.batches[1:], jumps, adjusted, strict=True):
+        if p < LEVEL and abs(jump.value) >= _LEAST_JUMP * scale:
+            sizes[batch] = jump.value
     behind = list(sizes)
     if not behind:
-        line = bend(outcome.batches[0], outcome.batches[len(batches) // 2], outcome.batches[-1])
-        weights = np.array([dict(line.coefficients).get(b, 0.0) for b in outcome.batches])
+        middle = outcome.batches[len(batches) // 2]
+        line = dict(bend(outcome.batches[0], middle, outcome.batches[-1]).coefficients)
+        weights = np.array([line.get(batch, 0.0) for batch in outcome.batches])
         bent = estimate(float(times.value @ weights), times.varied @ weights, rounds, scale)
         if bent.p < LEVEL and abs(bent.value) >= _LEAST_JUMP * scale:
             return Shape("curve", None, None, "Its cost bends gradually.")
@@ -62,29 +64,18 @@ def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
     periods = set(np.diff(behind).tolist())
     if len(behind) > 2 and len(periods) == 1 and min(sizes.values()) > 0:
         period = int(periods.pop())
-        return Shape(
-            "staircase",
-            None,
-            period,
-            f"Its cost is a staircase with a jump every {period} {axis.unit}.",
-        )
+        sentence = f"Its cost is a staircase with a jump every {period} {axis.unit}."
+        return Shape("staircase", None, period, sentence)
     at, size = max(sizes.items(), key=lambda item: abs(item[1]))
     if abs(size) >= _ONE_JUMP * sum(map(abs, sizes.values())):
-        return Shape(
-            "jump",
-            at,
-            None,
-            f"Its cost {'jumps up' if size > 0 else 'falls'} by {abs(size):.3g} ms at {at}.",
-        )
-    return Shape(
-        "curve",
-        None,
-        None,
-        f"Its cost changes in several places: at {', '.join(map(str, behind))}.",
-    )
+        verb = "jumps up" if size > 0 else "falls"
+        return Shape("jump", at, None, f"Its cost {verb} by {abs(size):.3g} ms at {at}.")
+    places = ", ".join(map(str, behind))
+    return Shape("curve", None, None, f"Its cost changes in several places: at {places}.")
 
 
 def _jumps(batches: Floats, times: Floats) -> Floats:
-    """What each step of a grid costs beyond the usual slope; batch sizes along the last axis."""
+    """The cost of each step of a grid beyond the usual slope; batch sizes along the last axis."""
     slopes = np.diff(times, axis=-1) / np.diff(batches)
-    return np.asarray((slopes - np.median(slopes, axis=-1, keepdims=True)) * np.diff(batches))
+    usual = np.median(slopes, axis=-1, keepdims=True)
+    return np.asarray((slopes - usual) * np.diff(batches))

@@ -6,7 +6,7 @@ from ...base.words import Word
 
 
 class Verdict(Word):
-    """Verdicts on a cause, or on a factor; the order is that of lists."""
+    """Verdicts on a cause, or on a factor; in the order of lists."""
 
     CONFIRMED = "confirmed"
     FROM_SHAPES = "from shapes"  # exact: no experiment can tell more

@@ -17,7 +17,8 @@ jax@/opt/jax/bin/python.
 
 `--fail-over 5%` makes it a check: exit code 1 if a step time grew by more than that and
 significantly (its interval excludes zero change, after Holm correction over all step times), or if
-a layer grew certainly by more than that share of the step. Exit code 3: nobody can tell.
+a layer grew certainly by more than that share of the step. Where nobody can tell, the answer says
+so, with exit code 0. `--summary` and `--junit` write the answer for a CI.
 
 Two maps of `bench gemm --around` or `conv` are compared by problem and size, for two versions of a
 library or two cards.
@@ -52,6 +53,7 @@ from ..profiling.recording.remote_store import AnyPath, as_path
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..analysis.compare import Comparison
     from ..profiling.measure.versions import Version
     from ..profiling.recording.store import Recording
 
@@ -61,7 +63,7 @@ _TO_MEASURE = (
     *("--measure", "--framework", "--mode", "--step", "--device", "--batch", "--time-limit"),
     "--output",
 )
-_OF_ROWS = ("--by", "--fail-over", "--different", "--all")
+_OF_ROWS = ("--by", "--fail-over", "--summary", "--junit", "--different", "--all")
 _DEFAULT_OVER = 0.02  # growth that decides how long to measure, where none fails
 
 
@@ -131,7 +133,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fail-over",
         metavar="SHARE",
         help="largest growth that passes, e.g. 5%%: the exit code is 1 if a step time, or a layer "
-        "by that share of the step, grew certainly by more, and 3 if that cannot be told",
+        "by that share of the step, grew certainly by more; what cannot be told passes",
+    )
+    parser.add_argument(
+        "--summary", type=Path, metavar="FILE", help="append the answer in Markdown, for a CI"
+    )
+    parser.add_argument(
+        "--junit",
+        type=Path,
+        metavar="FILE",
+        help="write a test case for each version and batch size, with --fail-over",
     )
     parser.add_argument(
         "--different",
@@ -218,8 +229,13 @@ def _compare(args: argparse.Namespace) -> int:
     from ..analysis.conditions import conditions_of
     from ..analysis.side import prepare_side
     from ..profile_files import open_any
+    from ..profiling.recording.export import refuse_existing
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
+    if args.junit is not None:
+        if over is None:
+            raise CurvescopeError("--junit says what failed: add --fail-over, e.g. 5%.")
+        refuse_existing(args.junit)
     paths = (
         _measure_versions(args, over)
         if args.measure or args.framework
@@ -236,6 +252,7 @@ def _compare(args: argparse.Namespace) -> int:
             refuse_different(sides)
         comparison = compare(sides, args.by, args.at)
     code = 0 if over is None else int(comparison.fails(over))
+    _write_for_ci(args, comparison, over)
     if args.json:
         from ..analysis.render.compare import CompareDocument
         from ..analysis.render.documents import print_document
@@ -253,6 +270,18 @@ def _compare(args: argparse.Namespace) -> int:
     for condition in conditions_of([recording for _, recording in recordings]):
         console.print(condition, style="dim")
     return code
+
+
+def _write_for_ci(args: argparse.Namespace, comparison: Comparison, over: float | None) -> None:
+    """Write the files of `--summary` and `--junit`."""
+    from ..analysis.render.compare_summary import render_junit, render_summary
+    from ..profiling.recording.export import export_text
+
+    if args.summary is not None:
+        with args.summary.open("a", encoding="utf-8") as file:
+            file.write(render_summary(comparison, over))
+    if args.junit is not None and over is not None:
+        export_text(render_junit(comparison, over), args.junit)
 
 
 def _steps(recordings: list[Recording]) -> list[pd.DataFrame]:
@@ -285,7 +314,7 @@ def _visit_versions(
     args: argparse.Namespace, versions: Sequence[Version], over: float | None
 ) -> list[tuple[str, AnyPath]]:
     """Visit the versions in turn; returns their names and recordings."""
-    from ..analysis.compare import decided
+    from ..analysis.compare import is_decided
     from ..analysis.render.live import LiveProgress
     from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.versions import PROGRAMS, PROTOCOL, checked_out, measure_versions
@@ -308,7 +337,7 @@ def _visit_versions(
             parse_batches(args.batch or "1"),
             protocol,
             folder,
-            decided=lambda rows, rounds: decided(rows, names, over or _DEFAULT_OVER, rounds),
+            decided=lambda rows, rounds: is_decided(rows, names, over or _DEFAULT_OVER, rounds),
             report=view.report,
         )
     terminal.console(stderr=True).print(f"Recorded in {folder}.")

@@ -122,7 +122,7 @@ def _diagnose(args: argparse.Namespace) -> None:
         return options.experiments_s_of(args, default_s)
 
     def choose_sizes(site: SweptSite) -> tuple[int, ...]:
-        """The sizes that the options ask for; by default, as many as this machine's speed allows."""
+        """The sizes that the options ask for; by default, as many as this machine is fast for."""
         is_asked = args.batch is not None or bool(args.axis)
         limit_s = protocol.time_limit_s
         if is_asked or limit_s is None or not isinstance(site, Here) or site.workload.compiled:

@@ -1,20 +1,37 @@
-"""Export a recording: a trace for Perfetto and chrome://tracing, CSV, or Parquet.
+"""Export a recording: one file to pass on, a trace, a flame graph, or tables.
 
-curvescope export runs/alexnet --perfetto -o alexnet.json.gz
+curvescope export runs/alexnet --archive
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .. import options
 from ..base.counted import counted
 from ..base.errors import CurvescopeError
 from ..profiling.recording.remote_store import as_path
+
+if TYPE_CHECKING:
+    from ..profiling.recording.store import Recording
+
+TRACE = "perfetto"
+# By the name of its option: how the default file or folder ends, and what it is.
+FORMATS = {
+    "archive": (".curvescope", "write one file, which other commands read as the recording"),
+    TRACE: (".perfetto.json.gz", "write one Chrome trace, which `curvescope import` can read"),
+    "speedscope": (".speedscope.json", "write a flame graph of a step for speedscope.app"),
+    "collapsed": (".collapsed.txt", "write the stacks of a step, for other flame graphs"),
+    "csv": ("-csv", "write a folder with one CSV per table"),
+    "parquet": ("-parquet", "write a folder with one Parquet file per table"),
+}
+_VIEWERS = {TRACE: "https://ui.perfetto.dev", "speedscope": "https://www.speedscope.app"}
 
 
 @dataclass(frozen=True)
@@ -22,7 +39,7 @@ class ExportDocument:
     """A finished export: `export`."""
 
     path: str  # file or folder
-    format: str  # perfetto, csv or parquet
+    format: str  # archive, perfetto, speedscope, collapsed, csv or parquet
     rows_without_time: int  # rows without a start time, which viewers do not show
 
 
@@ -36,56 +53,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="further recordings in the same trace, e.g. other ranks",
     )
     kind = parser.add_mutually_exclusive_group(required=True)
-    kind.add_argument(
-        "--perfetto",
-        action="store_true",
-        help="write one Chrome trace, which `curvescope import` can read",
-    )
-    kind.add_argument("--csv", action="store_true", help="write a folder with one CSV per table")
-    kind.add_argument(
-        "--parquet", action="store_true", help="write a folder with one Parquet file per table"
-    )
+    for name, (_, text) in FORMATS.items():
+        words = ["--perfetto", "--chrome-trace"] if name == TRACE else [f"--{name}"]
+        kind.add_argument(*words, dest="kind", action="store_const", const=name, help=text)
     named = "file or folder to create (default: named after the recording)"
     options.add(parser, "--output", type=Path, metavar="PATH", help=named)
     options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..profile_files import open_any, progress
-    from ..profiling.recording import export
+    from ..profile_files import open_any
 
-    kind = "perfetto" if args.perfetto else "csv" if args.csv else "parquet"
-    name = args.recording.name or args.recording.resolve().name
-    target = args.output or Path(f"{name}.perfetto.json.gz" if args.perfetto else f"{name}-{kind}")
-    if args.others and not args.perfetto:
+    if args.others and args.kind != TRACE:
         raise CurvescopeError(
             "Several recordings go into one trace only: add --perfetto, or export one at a time."
         )
-    unplaced = 0
+    name = args.recording.name or args.recording.resolve().name
+    ending, _ = FORMATS[args.kind]
+    target = args.output or Path(f"{name.removesuffix('.curvescope')}{ending}")
     with ExitStack() as opened:
-        recordings = [
-            opened.enter_context(open_any(path)) for path in (args.recording, *args.others)
-        ]
-        recording = recordings[0]
-        if args.perfetto:
-            from ..analysis.render.trace_tracks import title_of, tracks
-
-            titles = (
-                [title_of(recording, i) for i, recording in enumerate(recordings, start=1)]
-                if args.others
-                else [""]
-            )
-            others = list(zip(titles, recordings, strict=True))[1:]
-            with progress() as report:
-                unplaced = export.export_trace(recording, target, report, tracks, others, titles[0])
-        elif args.csv:
-            export.export_csv(recording, target)
-        else:
-            export.export_parquet(recording, target)
+        paths = (args.recording, *args.others)
+        recordings = [opened.enter_context(open_any(path)) for path in paths]
+        unplaced = _write(args.kind, recordings, target)
     if args.json:
         from ..analysis.render.documents import print_document
 
-        print_document(ExportDocument(str(target), kind, unplaced))
+        print_document(ExportDocument(str(target), args.kind, unplaced))
         return 0
     if unplaced:
         without = counted(unplaced, "row")
@@ -93,7 +86,49 @@ def run(args: argparse.Namespace) -> int:
             f"{without} without a start time: in the file, but not shown by viewers.",
             file=sys.stderr,
         )
-    print(
-        f"Written to {target}." + (" Open it at https://ui.perfetto.dev." if args.perfetto else "")
-    )
+    viewer = _VIEWERS.get(args.kind)
+    print(f"Written to {target}." + (f" Open it at {viewer}." if viewer else ""))
     return 0
+
+
+def _write(kind: str, recordings: Sequence[Recording], target: Path) -> int:
+    """Write a file or folder of one kind; returns the rows that viewers do not show."""
+    from ..profiling.recording import archive, export
+
+    recording = recordings[0]
+    if kind == TRACE:
+        return _write_trace(recordings, target)
+    if kind == "archive":
+        archive.write_archive(recording, target)
+    elif kind == "csv":
+        export.export_csv(recording, target)
+    elif kind == "parquet":
+        export.export_parquet(recording, target)
+    else:
+        _write_stacks(kind, recording, target)
+    return 0
+
+
+def _write_trace(recordings: Sequence[Recording], target: Path) -> int:
+    from ..analysis.render.trace_tracks import title_of, tracks
+    from ..profile_files import progress
+    from ..profiling.recording.export import export_trace
+
+    titles = [""]
+    if len(recordings) > 1:
+        titles = [title_of(recording, place) for place, recording in enumerate(recordings, start=1)]
+    others = list(zip(titles, recordings, strict=True))[1:]
+    with progress() as report:
+        return export_trace(recordings[0], target, report, tracks, others, titles[0])
+
+
+def _write_stacks(kind: str, recording: Recording, target: Path) -> None:
+    from .. import __version__
+    from ..analysis.render.flames import read_stacks, render_collapsed, render_speedscope
+    from ..profiling.recording.export import export_text
+
+    stacks = read_stacks(recording)
+    if kind == "speedscope":
+        export_text(render_speedscope(stacks, f"curvescope {__version__}"), target)
+    else:
+        export_text(render_collapsed(stacks), target)

@@ -2,8 +2,8 @@
 plain or gzip.
 
 Reads SQLite exports of Nsight Systems, SQLite files and printed output of nvprof, CSV of Nsight
-Compute, JSON of PyTorch's profilers, TensorFlow 1 timelines,
-trace.json and .xplane.pb of TensorFlow 2 and JAX, and tables of times.
+Compute, JSON of PyTorch's profilers, TensorFlow 1 timelines, trace.json and .xplane.pb of
+TensorFlow 2 and JAX, tables of times, and archives of `curvescope export`, which are unpacked.
 
 A recording of `record` that was cut is completed where it is: the first command that reads it does
 the same, but with the pattern for range names that `record` was given.
@@ -101,12 +101,13 @@ def run(args: argparse.Namespace) -> int:
 
     start_without_pandas()
     from ..profile_files import describe_imported, list_advice, notes
+    from ..profiling.recording.archive import is_archive
     from ..profiling.recording.store import has_chunks
 
     if len(args.file) == 1 and has_chunks(args.file[0]):
         _complete(args)
         return 0
-    done = _import(args)
+    done = _unpack(args) if is_archive(args.file[0]) else _import(args)
     if args.json:
         from ..analysis.render.documents import print_document
 
@@ -133,6 +134,22 @@ def _complete(args: argparse.Namespace) -> None:
     refuse_given(args, "A recording that was cut is completed where it is", *sorted(others))
     for line in recorded_lines(recover(args.file[0], args.range_pattern)):
         print_prose(line)
+
+
+def _unpack(args: argparse.Namespace) -> ImportDocument:
+    """Unpack an archive of `export` into a folder."""
+    from ..profiling.readers import describe_import
+    from ..profiling.recording.archive import SUFFIX, unpack_archive
+    from ..profiling.recording.store import new_recording_path
+
+    others = args.given - {"file", "--output", "--json"}
+    refuse_given(args, "An archive is unpacked as it is", *sorted(others))
+    (archive, *more) = args.file
+    if more:
+        raise CurvescopeError("Unpack one archive at a time.")
+    target = args.output or new_recording_path(archive.name.removesuffix(SUFFIX))
+    unpack_archive(archive, target)
+    return describe_import(target)
 
 
 def _import(args: argparse.Namespace) -> ImportDocument:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...analysis.decompose.repeated_layers import is_of_experts
 from ...base.numbers import quantity
-from ...profiling.hardware.host import shared_cache_bytes
+from ...profiling.hardware.host import read_shared_cache_bytes
 from ...profiling.recording.operators import GROUPED, Argument, TensorArgument
 from ..factor import Factor, TermChange
 from ..replay.operator_kinds import is_product
@@ -54,7 +54,7 @@ def _with_one(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
         layout = f"{tuple(weights.shape)} {weights.stride()} {weights.dtype}"
         expert = changed = runnable.converted.setdefault((f"one expert {layout}", 0), weights)
     bytes_ = expert.numel() * expert.element_size()
-    cache_bytes = shared_cache_bytes(str(weights.device))
+    cache_bytes = read_shared_cache_bytes(str(weights.device))
     if cache_bytes is not None and bytes_ > cache_bytes:
         raise CannotReplay(
             f"the weights of one expert, {quantity(bytes_, 'B')}, do not fit the last-level cache "

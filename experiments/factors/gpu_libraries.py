@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...base.torch_runtime import import_torch
-from ..factor import Factor, StepChange, Target, TermChange
+from ..factor import Factor, StepChange, Target, TermChange, set_by
 from ..replay.operator_kinds import is_batch_norm, is_convolution, reason_unless_product
 from ..replay.recorded_call import CallFamily
 from ..replay.runnable import environment, setting
@@ -99,8 +99,7 @@ CUBLASLT_LIST = Factor(
     remedy="run {where} through cuBLASLt, with the fastest of the algorithms that it lists",
     refuses={"cpu": "cuBLASLt runs on NVIDIA's GPUs"},
     term=TermChange(
-        how=" ".join("=".join(pair) for pair in _VARIABLES_OF_LIST)
-        + " in the environment of the process",
+        how=set_by(dict(_VARIABLES_OF_LIST)),
         reason_against=_reason_against_list,
         around=_tune,
         discarded=2,  # the first run of a product times the algorithms
@@ -113,7 +112,7 @@ SMALL_WORKSPACE = Factor(
     remedy="limit cuBLAS's workspace in {where}",
     refuses={"cpu": "cuBLAS runs on NVIDIA's GPUs"},
     term=TermChange(
-        how="CUBLAS_WORKSPACE_CONFIG=:16:8 in the environment of the process",
+        how=set_by({"CUBLAS_WORKSPACE_CONFIG": ":16:8"}),
         reason_against=reason_unless_product,
         around=_small_workspace,
     ),
@@ -176,7 +175,7 @@ CUDNN_WORKSPACE = Factor(
     remedy="limit cuDNN's workspace in {where}",
     refuses=_REFUSES,
     step=StepChange(
-        how="CUDNN_CONV_WSCAP_DBG=16 in the environment of the process",
+        how=set_by(_WORKSPACE_OF_CUDNN),
         reason_against=_reason_against_steps,
         variables=lambda: _WORKSPACE_OF_CUDNN,
         prepare=lambda _: os.environ.update(_WORKSPACE_OF_CUDNN),

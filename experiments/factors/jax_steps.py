@@ -13,7 +13,7 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...profiling.workload.steps import ChangedSteps
-from ..factor import Factor, StepChange, Target
+from ..factor import ON_GPU, Factor, StepChange, Target, change_environment, set_by
 
 _JAX = ("jax",)
 _FAST = "--xla_cpu_enable_fast_math=true"
@@ -29,12 +29,8 @@ JAX_ONE_THREAD = Factor(
     name="jax_one_thread",
     what="XLA computes on one thread",
     remedy="run {where} on one thread",
-    refuses={"cuda": "the work runs on the GPU"},
-    step=StepChange(
-        how="NPROC=1 in the environment of the process",
-        common=21,
-        environment={"NPROC": "1"},
-    ),
+    refuses=ON_GPU,
+    step=change_environment({"NPROC": "1"}, common=21),
     frameworks=_JAX,
     sets="threads",
 )
@@ -44,7 +40,7 @@ JAX_FAST_MATH = Factor(
     remedy="let XLA compile {where} with fast mathematics",
     refuses={"cuda": "it is a flag of XLA's CPU compiler"},
     step=StepChange(
-        how=f"XLA_FLAGS={_FAST} in the environment of the process",
+        how=set_by({"XLA_FLAGS": _FAST}),
         common=22,
         changed_results=lambda _: "sums have another order, and numbers without a value may differ",
         environment=_with_flag(_FAST),
@@ -56,11 +52,10 @@ JAX_TF32 = Factor(
     what="products of fp32 compute in TF32",
     remedy="run the products of {where} in TF32",
     refuses={"cpu": "TF32 is a format of NVIDIA's GPUs"},
-    step=StepChange(
-        how="JAX_DEFAULT_MATMUL_PRECISION=tensorfloat32 in the environment of the process",
+    step=change_environment(
+        {"JAX_DEFAULT_MATMUL_PRECISION": "tensorfloat32"},
         common=23,
         changed_results=lambda _: "products and convolutions have 11 significant bits",
-        environment={"JAX_DEFAULT_MATMUL_PRECISION": "tensorfloat32"},
     ),
     frameworks=_JAX,
 )
@@ -115,10 +110,6 @@ JAX_WITHOUT_JIT = Factor(
     name="jax_without_jit",
     what="every operator is compiled and run alone",
     remedy="run {where} without jax.jit",
-    step=StepChange(
-        how="JAX_DISABLE_JIT=1 in the environment of the process",
-        common=25,
-        environment={"JAX_DISABLE_JIT": "1"},
-    ),
+    step=change_environment({"JAX_DISABLE_JIT": "1"}, common=25),
     frameworks=_JAX,
 )

@@ -10,13 +10,13 @@ from ...base.torch_runtime import import_torch
 from ...profiling.hardware import heap
 from ...profiling.hardware.memory_usage import allocatable_bytes, empty_cache, limit_memory
 from ...profiling.workload.steps import ChangedSteps
-from ..factor import Factor, StepChange, Target, TermChange
+from ..factor import Factor, StepChange, Target, TermChange, change_environment, set_by
 
 # PyTorch's allocator on CUDA in another form: segments that grow, so that memory does not break up,
 # or CUDA's pool.
 
 _VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
-_GROWING, _POOL = "expandable_segments:True", "backend:cudaMallocAsync"
+_GROWING = "expandable_segments:True"
 
 
 def _reason_against_allocator(_: Target) -> str | None:
@@ -45,7 +45,7 @@ EXPANDABLE_SEGMENTS = Factor(
     remedy="let PyTorch's allocator grow its segments",
     refuses={"cpu": "PyTorch allocates only a GPU's memory in segments"},
     step=StepChange(
-        how=f"{_VARIABLE}={_GROWING} in the environment of the process",
+        how=set_by({_VARIABLE: _GROWING}),
         variables=lambda: {_VARIABLE: _GROWING},
         screen=1,
         screen_on=("cuda",),
@@ -60,12 +60,11 @@ MALLOC_ASYNC = Factor(
     what="the GPU's memory comes from cudaMallocAsync",
     remedy="let PyTorch allocate with cudaMallocAsync",
     refuses={"cpu": "cudaMallocAsync allocates a GPU's memory"},
-    step=StepChange(
-        how=f"{_VARIABLE}={_POOL} in the environment of the process",
+    step=change_environment(
+        {_VARIABLE: "backend:cudaMallocAsync"},
         screen=11,
         screen_on=("cuda",),
         reason_against=_reason_against_allocator,
-        environment={_VARIABLE: _POOL},
         change=_check_pool,
     ),
     partial=True,

@@ -13,7 +13,7 @@ from ...base.torch_runtime import import_torch
 from ...profiling.collect.inject import FLUSH_VARIABLE, startup_path
 from ...profiling.recording.operand_numbers import LEAST_DENORMAL, CallNumbers
 from ..changed_steps import StepsWithin
-from ..factor import Factor, StepChange, Target, TermChange
+from ..factor import ON_GPU, Factor, StepChange, Target, TermChange
 from ..replay.operator_kinds import on_cuda
 from ..replay.rebuild import rebuild
 from ..replay.recorded_call import CallFamily
@@ -92,11 +92,9 @@ def _reason_against_flush_denormal(family: CallFamily) -> str | None:
     if all(call.numbers.denormals < LEAST_DENORMAL for call in family.calls.values()):
         return "no denormal numbers of its operands and results are recorded"
     threads = import_torch().get_num_threads()
-    return (
-        None
-        if threads == 1
-        else f"{threads} threads run, and those that have begun keep their setting"
-    )
+    if threads == 1:
+        return None
+    return f"{threads} threads run, and those that have begun keep their setting"
 
 
 @contextmanager
@@ -119,7 +117,7 @@ FLUSH_DENORMAL = Factor(
     name="flush_denormal",
     what="denormal numbers count as 0",
     remedy="flush denormal numbers in {where}",
-    refuses={"cuda": "the work runs on the GPU"},
+    refuses=ON_GPU,
     term=TermChange(
         how=_HOW,
         needs_evidence=True,
@@ -145,26 +143,19 @@ def _reason_against_usual_values(family: CallFamily) -> str | None:
     numbers = [call.numbers for call in family.calls.values()]
     if not any(number.operands for number in numbers):
         return "the numbers of its operands are not recorded"
-    denormal = any(number.denormals >= LEAST_DENORMAL for number in numbers)
-    repeated = any(
-        number.distinct is not None and number.distinct < _FEW_DISTINCT for number in numbers
-    )
-    return (
-        None
-        if denormal or repeated
-        else "its operands have usual numbers: next to none denormal, most indices distinct"
-    )
+    distinct = [number.distinct for number in numbers if number.distinct is not None]
+    repeated = min(distinct, default=1.0) < _FEW_DISTINCT
+    if repeated or any(number.denormals >= LEAST_DENORMAL for number in numbers):
+        return None
+    return "its operands have usual numbers: next to none denormal, most indices distinct"
 
 
 def _usual(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     call = replace(runnable.call, numbers=CallNumbers())
-    tensor = next(
-        (argument for argument in runnable.arguments if hasattr(argument, "device")), None
-    )
-    device = "cpu" if tensor is None else str(tensor.device)
-    return runnable.with_arguments(
-        rebuild(call, device, seed=call.batch or 0, try_run=False).arguments
-    )
+    tensors = [argument for argument in runnable.arguments if hasattr(argument, "device")]
+    device = str(tensors[0].device) if tensors else "cpu"
+    usual = rebuild(call, device, seed=call.batch or 0, try_run=False)
+    return runnable.with_arguments(usual.arguments)
 
 
 USUAL_VALUES = Factor(

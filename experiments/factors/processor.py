@@ -15,21 +15,19 @@ from ...base.torch_runtime import import_torch
 from ...profiling.hardware.host import physical_cores
 from ...profiling.hardware.locked_clocks import (
     NOT_ASKED,
-    locked_clocks,
+    lock_clocks,
     may_lock_clocks,
     read_locked_clock_hz,
 )
 from ...profiling.measure.visits import StepRow
 from ...profiling.workload.steps import ChangedSteps
 from ..changed_steps import LEAST_WAIT, waiting_share
-from ..factor import Caches, Factor, StepChange, Target, TermChange
+from ..factor import ON_GPU, Caches, Factor, StepChange, Target, TermChange
 from ..replay.operator_kinds import reason_without_tensors
 from ..replay.recorded_call import CallFamily
 
 # Fewer threads on a CPU: what dividing the work, waiting for each other or for cores, and sharing a
 # core cost goes.
-
-_REFUSES = {"cuda": "the work runs on the GPU"}
 
 
 def _usual() -> int:
@@ -84,7 +82,7 @@ HALF_THREADS = Factor(
     name="half_threads",
     what="the work runs on half of the threads",
     remedy="run {where} on half of the threads",
-    refuses=_REFUSES,
+    refuses=ON_GPU,
     step=_steps_on(
         lambda: _usual() // 2,
         "torch.set_num_threads(torch.get_num_threads() // 2), or OMP_NUM_THREADS in the "
@@ -98,7 +96,7 @@ PHYSICAL_CORES = Factor(
     name="physical_cores",
     what="there is one thread for each physical core",
     remedy="run {where} on one thread for each physical core",
-    refuses=_REFUSES,
+    refuses=ON_GPU,
     step=_steps_on(
         lambda: physical_cores() or 1,
         "torch.set_num_threads(N) or OMP_NUM_THREADS=N, N the number of physical cores (lscpu)",
@@ -111,7 +109,7 @@ ONE_THREAD = Factor(
     name="one_thread",
     what="the work runs on one thread",
     remedy="run {where} on one thread",
-    refuses=_REFUSES,
+    refuses=ON_GPU,
     term=TermChange(
         how="torch.set_num_threads(1) before it and the former number after it; OMP_NUM_THREADS=1 "
         "for the whole "
@@ -247,7 +245,7 @@ def _reason_against(target: Target) -> str | None:
 
 
 def _lock(target: Target) -> AbstractContextManager[object]:
-    return locked_clocks(
+    return lock_clocks(
         target.configuration.device, int(_BELOW * (target.lowest_clock_hz or 0) / 1e6)
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...profiling.workload.steps import ChangedSteps
-from ..factor import Factor, StepChange, Target
+from ..factor import ON_GPU, Factor, StepChange, Target, change_environment
 
 _TENSORFLOW = ("tensorflow",)
 _CHANGED: list[bool] = []  # for each function of this process, whether its compilation was another
@@ -79,12 +79,8 @@ TENSORFLOW_ONE_THREAD = Factor(
     name="tensorflow_one_thread",
     what="each operator of TensorFlow runs on one thread",
     remedy="run {where} on one thread",
-    refuses={"cuda": "the work runs on the GPU"},
-    step=StepChange(
-        how="TF_NUM_INTRAOP_THREADS=1 in the environment of the process",
-        common=28,
-        environment={"TF_NUM_INTRAOP_THREADS": "1"},
-    ),
+    refuses=ON_GPU,
+    step=change_environment({"TF_NUM_INTRAOP_THREADS": "1"}, common=28),
     frameworks=_TENSORFLOW,
     sets="threads",
 )

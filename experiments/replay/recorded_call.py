@@ -55,13 +55,14 @@ class RecordedCall:
     def of_row(cls, row: Mapping[str, Any]) -> RecordedCall:
         """The call in a row of the table `operators`."""
         names = ("layer", "phase", "batch", "calls", "duration_ns", "position")
+        fields: dict[str, Any] = {name: row.get(name) for name in names}
         kernels = None if row["kernels"] is None else tuple(row["kernels"].split(" | "))
         return cls(
             row["op"],
             decode_arguments(row["arguments"]),
             kernels=kernels,
             numbers=decode_numbers(row.get("numbers")),
-            **{name: row.get(name) for name in names},
+            **fields,
         )
 
     @property

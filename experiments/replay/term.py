@@ -204,7 +204,8 @@ def _has_kept_memory(recording: Recording) -> bool:
     for row in recording.rows("steps", ["batch", "page_faults", "profiled"]):
         if not row["profiled"] and row["page_faults"] is not None:
             faults[row["batch"]].append(row["page_faults"])
-    return bool(faults) and max(map(median, faults.values())) < heap.FEW_FAULTS
+    medians = [median(of_size) for of_size in faults.values()]
+    return bool(medians) and max(medians) < heap.FEW_FAULTS
 
 
 def _bytes(call: RecordedCall) -> int:

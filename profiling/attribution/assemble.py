@@ -349,7 +349,7 @@ class _Assembly:
     def _write_peaks(self) -> None:
         """Write what held the memory at the peak of one step per batch size.
 
-        Steps that nothing marks are of the device, which allocates nothing: their peak is that of
+        Steps that nothing marks are of the device, which allocates nothing: they get the peak of
         the whole profile.
         """
         allocations = self._profile.allocations
@@ -437,7 +437,7 @@ def _communicate(names: Sequence[str]) -> Bools:
 
 
 def _steps_by_work(outer: Ints, work: DeviceWork, steps: int) -> Ints:
-    """The step of each outermost operator in a profile without marks: that of its first work.
+    """The step of each outermost operator's first work, in a profile without marks.
 
     `NONE` if unknown.
     """

@@ -84,8 +84,8 @@ def collective_of_torch(name: str) -> str | None:
 
 
 def collective_of_kernel(name: str) -> str | None:
-    """What a kernel of any library does between ranks, in NCCL's spelling; None if its name does
-    not tell it.
+    """The collective of a kernel of any library, in NCCL's spelling; None if its name does not tell
+    it.
     """
     if (kind := collective(name)) is not None or between_two(name):
         return kind or "SendRecv"

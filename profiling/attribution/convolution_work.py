@@ -64,7 +64,8 @@ def _output_extents(
     extents = []
     for axis, (size, kernel) in enumerate(zip(image[2:], weight[2:], strict=True)):
         step, pad, spread = (_per_axis(v, axis) for v in (stride, padding, dilation))
-        extents.append((size + 2 * pad - spread * (kernel - 1) - 1) // step + 1)
+        room = size + 2 * pad - spread * (kernel - 1) - 1
+        extents.append(room // step + 1)
     return extents
 
 
@@ -139,22 +140,20 @@ def _max_pool(call: Call) -> Work:
 
 
 _LIBRARIES = ("cudnn", "miopen", "mkldnn")
+_DIRECT = ("conv1d", "conv2d", "conv3d", "convolution", "_convolution")
+_TRANSPOSED = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+_to_data = partial(_one_gradient, to_data=True)
+_to_weights = partial(_one_gradient, to_data=False)
 CONVOLUTIONS: dict[str, Callable[[Call], Work]] = {
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"), _convolution),
+    **dict.fromkeys(_DIRECT, _convolution),
     "mkldnn_convolution": partial(_convolution, stride=4, padding=3),
-    **dict.fromkeys(
-        ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-        partial(_transposed_convolution, output_padding=5, groups=6, dilation=7),
-    ),
     "convolution_backward": _convolution_backward,
-    **{
-        f"{library}_convolution_backward_input": partial(_one_gradient, to_data=True)
-        for library in _LIBRARIES
-    },
-    **{
-        f"{library}_convolution_backward_weight": partial(_one_gradient, to_data=False)
-        for library in _LIBRARIES
-    },
-    "mkldnn_convolution_backward_weights": partial(_one_gradient, to_data=False),
-    **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _max_pool),
+    "mkldnn_convolution_backward_weights": _to_weights,
+    "max_pool2d": _max_pool,
+    "max_pool2d_with_indices": _max_pool,
 }
+for _name in _TRANSPOSED:
+    CONVOLUTIONS[_name] = partial(_transposed_convolution, output_padding=5, groups=6, dilation=7)
+for _library in _LIBRARIES:
+    CONVOLUTIONS[f"{_library}_convolution_backward_input"] = _to_data
+    CONVOLUTIONS[f"{_library}_convolution_backward_weight"] = _to_weights

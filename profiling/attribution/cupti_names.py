@@ -66,6 +66,6 @@ HOST_KINDS = (
 
 
 def host_kind(name: str) -> str | None:
-    """What a CUDA or HIP API call does to the host, see `HOST_KINDS`; None for others."""
+    """The effect of a CUDA or HIP API call on the host, see `HOST_KINDS`; None for others."""
     plain = name.replace("hip", "cuda", 1) if name.startswith("hip") else name
     return next((kind for kind, form in HOST_KINDS if form.match(plain)), None)

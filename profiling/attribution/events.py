@@ -71,7 +71,7 @@ class HostEvent(NamedTuple):
 
 
 class DeviceEvent(NamedTuple):
-    """One kernel, memcpy or memset on a device; `host_correlation_id` is that of the operator that
+    """One kernel, memcpy or memset on a device; `host_correlation_id` names the operator that
     launched it.
     """
 

@@ -35,7 +35,7 @@ _FACT = re.compile(
 
 
 class Scopes(NamedTuple):
-    """What a path says; None for what it does not."""
+    """The layer, phase and operator that a path names; None for a missing part."""
 
     layer: str | None = None
     phase: str | None = None
@@ -43,7 +43,7 @@ class Scopes(NamedTuple):
 
 
 class XlaRange(NamedTuple):
-    """What a range of XLA is of."""
+    """The layer, phase and operator of a range of XLA."""
 
     scopes: Scopes
     whole_layer: bool  # whether the layer is the complete path, whatever is around it

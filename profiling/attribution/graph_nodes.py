@@ -1,8 +1,8 @@
 """Where the nodes of CUDA graphs were captured: a launch replays clones of them.
 
 Instantiation clones the whole graph, and a child graph is cloned into its parent before; profilers
-record every creation and the original of every clone. An update of an executable graph keeps its
-nodes: those of the first capture.
+record every creation and the original of every clone. An update of an executable graph keeps the
+nodes of the first capture.
 """
 
 from __future__ import annotations

@@ -301,8 +301,8 @@ _ARCHITECTURE = re.compile(r"(?:(?<![a-z])sm_?|cutlass_)(\d{2,3})(?!\d)")
 @lru_cache(maxsize=65_536)
 def architecture(name: str) -> str | None:
     """The GPU architecture in a kernel's name, e.g. sm_80; None if the name contains none."""
-    found = _ARCHITECTURE.search(name.lower())
-    return f"sm_{found[1]}" if found else None
+    architecture = _ARCHITECTURE.search(name.lower())
+    return f"sm_{architecture[1]}" if architecture else None
 
 
 def family(name: str) -> str:

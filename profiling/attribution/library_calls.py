@@ -110,7 +110,7 @@ class Operators(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Time of an operator: its own, or that of a library call with its name and library."""
+    """Time of an operator, or of a library call in it, with its name and library."""
 
     span: int
     start_ns: int

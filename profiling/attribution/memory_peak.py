@@ -1,8 +1,8 @@
 """Which tensors hold the memory of a device when it is fullest in a step: rows of the table
 `peaks`.
 
-A block that no operator frees again inside itself is a tensor; what was allocated before the step
-is known from the tensors that the program holds, or as a sum from the allocator.
+A block that no operator frees again inside itself is a tensor; an allocation before the step is
+known from the tensors that the program holds, or as a sum from the allocator.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def peak_rows(
     for block in live:
         span = around.get(block.begin, NONE)
         operator = NONE if span == NONE else int(outer[span])
-        phase = None if span == NONE else name_at(placement.phases, placement.phase[span])
-        layer = None if span == NONE else name_at(placement.layers, placement.layer[span])
+        phase = None if span == NONE else name_at(placement.phases, int(placement.phase[span]))
+        layer = None if span == NONE else name_at(placement.layers, int(placement.layer[span]))
         stays = block.end == len(allocations.time_ns)
         ends_inside = False
         if operator != NONE and not stays:
@@ -158,7 +158,7 @@ def _find_peak(blocks: Sequence[_Block], allocations: Allocations, window: tuple
     level = np.cumsum(change)[:-1]
     first, last = np.searchsorted(allocations.time_ns, window).tolist()
     highest = int(np.argmax(level[first : last + 1]))
-    return first + highest - 1
+    return int(first) + highest - 1
 
 
 def check_total(size_bytes: int) -> None:

@@ -223,7 +223,7 @@ def _triton_product(call: Call) -> Work:
     """A product by a template of torch.compile: two operands in turn, and their result among the
     later buffers.
 
-    FLOPs are those of the product; what is fused into it is little work, and not counted.
+    FLOPs are of the product alone: the operators fused into it are little work.
     """
     tensors = [list(shape) for shape in call.shapes if shape]
     work = set()
@@ -237,59 +237,57 @@ def _triton_product(call: Call) -> Work:
     return Work(flops, _triton(call).bytes_compulsory)
 
 
-_RULES: dict[str, Callable[[Call], Work]] = {
-    **dict.fromkeys(("mm", "bmm"), _product()),
-    "addmm": _addmm,
-    "baddbmm": _product(1),
-    "linear": _linear,
-    **CONVOLUTIONS,
-    **dict.fromkeys(("relu", "relu_", "clamp_min", "clamp_min_", "mul_", "div_"), _elementwise(1)),
-    **dict.fromkeys(("threshold_backward", "add", "add_", "sub", "mul", "div"), _elementwise(2)),
-    **dict.fromkeys(("sigmoid", "tanh"), _elementwise(1, 4)),
-    # Mean, variance, subtraction, scale and shift are five FLOPs per element.
-    **dict.fromkeys(
-        ("batch_norm", "native_batch_norm", "layer_norm", "native_layer_norm"), _elementwise(1, 5)
-    ),
-    # Two for the normalised input, three for the two sums that the gradient needs, four for the
-    # result.
-    **{
-        f"{library}_batch_norm_backward": _elementwise(2, 9)
-        for library in ("native", "cudnn", "miopen")
-    },
-    **dict.fromkeys(("_softmax", "_log_softmax"), _elementwise(1, 5)),
-    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _elementwise(2, 4)),
-    # Square, sum, and two scalings; dx takes the sum of gradient times input besides.
-    **dict.fromkeys(("rms_norm", "_fused_rms_norm"), _elementwise(1, 4)),
-    "_fused_rms_norm_backward": _elementwise(2, 8),
-    "native_layer_norm_backward": _elementwise(2, 9),
-    # x / (1 + exp(-x)): negation, exponential, sum, quotient.
-    **dict.fromkeys(("silu", "silu_"), _elementwise(1, 4)),
-    "silu_backward": _elementwise(2, 8),
-    "gelu": _elementwise(1, 8),
-    "embedding": _embedding,
-    "embedding_dense_backward": _embedding_backward,
-    "_scaled_mm": _scaled_mm,
-    "_int_mm": _int_mm,
-    "_grouped_mm": _grouped_mm,
-    "_scaled_grouped_mm": lambda call: Work(_grouped_mm(call, 4).flops, None),
-    # Indices by native_functions.yaml of torch 2.13.
-    **dict.fromkeys(
-        ("scaled_dot_product_attention", "_scaled_dot_product_attention_math"), _attention(0, 5)
-    ),
-    "_scaled_dot_product_flash_attention": _attention(0, 4),
-    "_scaled_dot_product_flash_attention_for_cpu": _attention(0, 4),
-    "_scaled_dot_product_efficient_attention": _attention(0, 6),
-    "_scaled_dot_product_cudnn_attention": _attention(0, 6),
-    "_flash_attention_forward": _attention(0, 8, heads_last=True),
-    "_efficient_attention_forward": _attention(0, 9, heads_last=True),
-    "_scaled_dot_product_flash_attention_backward": _attention(1, 11, backward=True),
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention(1, 7, backward=True),
-    "_scaled_dot_product_efficient_attention_backward": _attention(1, 11, backward=True),
-    "_scaled_dot_product_cudnn_attention_backward": _attention(1, 14, backward=True),
-    "_flash_attention_backward": _attention(1, 11, backward=True, heads_last=True),
-    "_efficient_attention_backward": _attention(1, 14, backward=True, heads_last=True),
-    "copy_": _elementwise(1, 0),
-    **dict.fromkeys(("fill_", "zero_"), lambda call: Work(0, call.traffic(prod(call.shape(0))))),
-    "_foreach_add_": _elementwise(2, 2, foreach=True),
-    "_foreach_mul_": _elementwise(1, foreach=True),
-}
+_RULES: dict[str, Callable[[Call], Work]] = dict(CONVOLUTIONS)
+
+
+def _count_by(rule: Callable[[Call], Work], *names: str) -> None:
+    """Count the work of operators by a rule."""
+    for name in names:
+        _RULES[name] = rule
+
+
+_count_by(_product(), "mm", "bmm")
+_count_by(_product(1), "baddbmm")
+_count_by(_addmm, "addmm")
+_count_by(_linear, "linear")
+_count_by(_scaled_mm, "_scaled_mm")
+_count_by(_int_mm, "_int_mm")
+_count_by(_grouped_mm, "_grouped_mm")
+_count_by(lambda call: Work(_grouped_mm(call, 4).flops, None), "_scaled_grouped_mm")
+_count_by(_elementwise(1), "relu", "relu_", "clamp_min", "clamp_min_", "mul_", "div_")
+_count_by(_elementwise(2), "threshold_backward", "add", "add_", "sub", "mul", "div")
+_count_by(_elementwise(1, foreach=True), "_foreach_mul_")
+_count_by(_elementwise(2, 2, foreach=True), "_foreach_add_")
+_count_by(_elementwise(1, 4), "sigmoid", "tanh")
+# Mean, variance, subtraction, scale and shift are five FLOPs per element.
+_count_by(_elementwise(1, 5), "batch_norm", "native_batch_norm", "layer_norm", "native_layer_norm")
+# Two for the normalised input, three for the two sums that the gradient needs, four for the
+# result.
+_count_by(_elementwise(2, 9), "native_batch_norm_backward", "native_layer_norm_backward")
+_count_by(_elementwise(2, 9), "cudnn_batch_norm_backward", "miopen_batch_norm_backward")
+_count_by(_elementwise(1, 5), "_softmax", "_log_softmax")
+_count_by(_elementwise(2, 4), "_softmax_backward_data", "_log_softmax_backward_data")
+# Square, sum, and two scalings; dx takes the sum of gradient times input besides.
+_count_by(_elementwise(1, 4), "rms_norm", "_fused_rms_norm")
+_count_by(_elementwise(2, 8), "_fused_rms_norm_backward")
+# x / (1 + exp(-x)): negation, exponential, sum, quotient.
+_count_by(_elementwise(1, 4), "silu", "silu_")
+_count_by(_elementwise(2, 8), "silu_backward")
+_count_by(_elementwise(1, 8), "gelu")
+_count_by(_elementwise(1, 0), "copy_")
+_count_by(lambda call: Work(0, call.traffic(prod(call.shape(0)))), "fill_", "zero_")
+_count_by(_embedding, "embedding")
+_count_by(_embedding_backward, "embedding_dense_backward")
+# Indices by native_functions.yaml of torch 2.13.
+_SDPA = "scaled_dot_product"
+_count_by(_attention(0, 5), f"{_SDPA}_attention", f"_{_SDPA}_attention_math")
+_count_by(_attention(0, 4), f"_{_SDPA}_flash_attention", f"_{_SDPA}_flash_attention_for_cpu")
+_count_by(_attention(0, 6), f"_{_SDPA}_efficient_attention", f"_{_SDPA}_cudnn_attention")
+_count_by(_attention(0, 8, heads_last=True), "_flash_attention_forward")
+_count_by(_attention(0, 9, heads_last=True), "_efficient_attention_forward")
+_count_by(_attention(1, 11, backward=True), f"_{_SDPA}_flash_attention_backward")
+_count_by(_attention(1, 11, backward=True), f"_{_SDPA}_efficient_attention_backward")
+_count_by(_attention(1, 7, backward=True), f"_{_SDPA}_flash_attention_for_cpu_backward")
+_count_by(_attention(1, 14, backward=True), f"_{_SDPA}_cudnn_attention_backward")
+_count_by(_attention(1, 11, backward=True, heads_last=True), "_flash_attention_backward")
+_count_by(_attention(1, 14, backward=True, heads_last=True), "_efficient_attention_backward")

@@ -1,9 +1,9 @@
 """Finds the outermost operator calls of a step: rows of the table `operators`.
 
-The outermost operator is what a program calls; running it again runs those that it calls, too.
-Autograd nodes and ranges are no operators. An operator that casts its operands and calls itself on
-the cast ones (mixed precision) is not outermost, nor is one whose arguments no profiler records in
-full, if all it does is call others.
+A program calls the outermost operator; running it again runs those that it calls, too. Autograd
+nodes and ranges are no operators. An operator that casts its operands and calls itself on the cast
+ones (mixed precision) is not outermost, nor is one whose arguments no profiler records in full, if
+all it does is call others.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def operator_calls(
     """The outermost operator calls of one step.
 
     `outer` is the result of `outermost_operators`, `inside` says whether each span belongs to the
-    step, `watched` is what was seen inside the operators, on the spans' clock, and `thread` that of
-    the step, which was sampled.
+    step, `watched` tells of the inside of the operators, on the spans' clock, and `thread` was
+    sampled.
     """
     rows = np.flatnonzero((outer == np.arange(len(outer))) & inside)
     rows = rows[np.argsort(spans.start_ns[rows], kind="stable")]
@@ -166,10 +166,9 @@ def _numbers(arguments: str, inside: Sequence[WatchedCall]) -> str | None:
         return None
     numbers = CallNumbers(denormal_results=max(call.denormal_results for call in inside))
     for index, argument in enumerate(decode_arguments(arguments)):
+        tensor = argument
         if isinstance(argument, TensorList) and argument.tensors:
             tensor = argument.tensors[0]
-        else:
-            tensor = argument
         if not isinstance(tensor, TensorArgument):
             continue
         elements = prod(tensor.shape)

@@ -11,12 +11,12 @@ alike. Rules, in the order of application:
   operator without a node does not consume it: the last of them made the node.
 - AccumulateGrad nodes carry no number. The engine runs one directly after the node that computes
   its gradient, so it gets the layer of that node.
-- Phase: that of the innermost span with a phase; backward for a backward node. Without such a span,
+- Phase: the innermost span with a phase gives it; backward for a backward node. Without one,
   operators that drew a sequence number, and calls of modules, are forward.
 - Operator: the outermost operator, up to the innermost enclosing module call or annotation of a
   framework. Inside a call of torch.distributed it is that call, which separates the cost of
   communication beside its collectives (memcpys into buckets and back) from the layer around it. The
-  path of operators begins there and leads inwards; shapes are those of the outermost operator on it
+  path of operators begins there and leads inwards; shapes are of the outermost operator on it
   with recorded shapes.
 """
 
@@ -171,7 +171,7 @@ class Placement:
         }
 
 
-def name_at(names: Sequence[str], code: int | np.integer[Any]) -> str | None:
+def name_at(names: Sequence[str], code: int) -> str | None:
     """The name with this code; None for `NONE`."""
     return None if code == NONE else names[code]
 

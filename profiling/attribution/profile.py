@@ -115,7 +115,7 @@ class Profile:
 
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows as a neutral table: texts and whole numbers; what a row lacks is null."""
+    """Rows as a neutral table: texts and whole numbers; a missing value is null."""
     columns = {"name": _encode([row.get("name") for row in rows])}
     for name in ("start_ns", "end_ns", "kind", *chain.from_iterable(rows)):
         if name not in columns:

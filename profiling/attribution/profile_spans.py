@@ -113,7 +113,7 @@ def _operations(
     call[rows] = key
     operations = []
     for row in rows[first].tolist():
-        arguments = [_parse_list(name_at(texts, code[row])) for code, texts in columns]
+        arguments = [_parse_list(name_at(texts, int(code[row]))) for code, texts in columns]
         shapes, dtypes, concrete, strides = arguments
         values = list(map(read_scalar, concrete))
         operations.append(Operation(names[name[row]], shapes, dtypes, values, strides))

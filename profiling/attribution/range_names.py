@@ -210,7 +210,7 @@ def _groups_of(pattern: re.Pattern[str], name: str) -> Mapping[str, str | None] 
 
 def name_forward(kernels: Sequence[dict[str, Any]]) -> None:
     """Name the forward pass of layers with a backward one; input pipelines, summaries and savers
-    have none. Rows may lack what is unknown of them.
+    have none. Rows may lack unknown facts.
     """
     layers_back = {row.get("layer") for row in kernels if row.get("phase") == "backward"} - {None}
     for row in kernels:

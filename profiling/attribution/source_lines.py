@@ -42,7 +42,7 @@ class WatchedCall(NamedTuple):
 
 @dataclass
 class Watched:
-    """What a step that is watched from inside shows."""
+    """Calls and samples of a step that is watched from inside."""
 
     calls: list[WatchedCall] = field(default_factory=list)  # calls of operators
     # time, line, ns since the one before
@@ -94,19 +94,19 @@ def line_rows(
             phase = int(placement.phase[span])
             times[layer, phase, None, line] += passed_ns
     rows = []
-    for key, duration_ns in times.most_common():
-        layer, phase, op, line = key
+    for place, duration_ns in times.most_common():
+        layer, phase, operator, line = place
         # Time without operators that no range gives a phase is forward, as for marks.
-        usual = None if op else FORWARD
+        usual = None if operator else FORWARD
         rows.append(
             {
                 "layer": name_at(placement.layers, layer),
                 "phase": name_at(placement.phases, phase) or usual,
-                "op": op,
+                "op": operator,
                 "file": line.file,
                 "line": line.number,
                 "text": line.text,
-                "calls": numbers.get(key),
+                "calls": numbers.get(place),
                 "duration_ns": duration_ns,
             }
         )

@@ -59,14 +59,14 @@ def find_patterns(sizes: Mapping[Size, tuple[Floats, Ints]]) -> dict[Size, Patte
     """Find the slow steps of several sizes of one program, each with the arguments of
     `find_pattern`.
 
-    A size that was measured too briefly to show a period has that of the others, if its own slow
-    steps keep it.
+    A size that was measured too briefly to show a period shares the period of the others, if its
+    own slow steps keep it.
     """
     patterns = {size: find_pattern(*steps) for size, steps in sizes.items()}
-    found = Counter(pattern.period for pattern in patterns.values() if pattern.period is not None)
-    if not found:
+    periods = Counter(pattern.period for pattern in patterns.values() if pattern.period is not None)
+    if not periods:
         return patterns
-    ((period, _),) = found.most_common(1)
+    ((period, _),) = periods.most_common(1)
     for size, pattern in patterns.items():
         if pattern.period is None and pattern.slow.any():
             pairs, alike = _count_pairs(_different_visits(*sizes[size], pattern.slow), period)
@@ -155,7 +155,7 @@ def _find_period(times_ms: Floats, visits: Ints, slow: Bools) -> int | None:
 def _different_visits(times_ms: Floats, visits: Ints, slow: Bools) -> list[tuple[Floats, Bools]]:
     """The logarithms of the times of each visit, and its slow steps.
 
-    Visits with the same slow steps, e.g. those of processes that start anew, count once.
+    Visits with the same slow steps, e.g. of processes that start anew, count once.
     """
     logs = np.log(times_ms)
     different: dict[bytes, tuple[Floats, Bools]] = {}

@@ -91,9 +91,9 @@ def find_marks(
 ) -> list[StepMarks]:
     """The step marks of every process: of several families of names one, on one thread.
 
-    Curvescope's own go first, then those of a server, which tell the batch size, of torch.profiler,
-    those that come again, and of most time: a first step that waits for its kernels may take longer
-    than all others.
+    Curvescope's own go first, then a server's, which tell the batch size, then torch.profiler's,
+    then marks that come again, then the longest: a first step that waits for its kernels may take
+    longer than all others.
     """
     if pattern is None:
         rows = np.flatnonzero(ranges.where(lambda meaning: meaning.step))

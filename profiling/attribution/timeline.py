@@ -30,7 +30,7 @@ class Timeline:
     """Joins ranges first, then API calls, then device work batch by batch, and keeps the results.
 
     `spans` are operators, push/pop ranges, start/end ranges and marks, `nested` the first two,
-    `names` those of `spans.meanings`, `batch` the samples per step that the profile states.
+    `names` the texts of `spans.meanings`, `batch` the samples per step that the profile states.
     CurvescopeError: no range matches the user's pattern for step marks.
     """
 
@@ -94,7 +94,7 @@ class Timeline:
     ) -> Placed:
         """Ranges and marked steps of device work, for `take`; several threads may call it at once.
 
-        Starts are 0 where there is none. `thread` is that of work that the host itself does without
+        Starts are 0 where there is none. `thread` is set for work that the host itself does without
         a launch, else `NONE`. A launch replays a whole CUDA graph, so the range of such work is the
         one around its capture, where that is known.
         """
@@ -225,7 +225,8 @@ class Timeline:
             windows = steps.whole_periods(*self._outermost_operators())
         if windows:  # the steps are all of the profile
             return windows
-        columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream, self._units(work))
+        columns: list[Any] = [work.kernel_name, work.start_ns, work.end_ns, work.stream]
+        columns.append(self._units(work))
         windows = steps.find_repeated_windows(*(column[kernels] for column in columns))
         if windows and wanted == AUTO:
             start_ns = work.start_ns[work.timed]

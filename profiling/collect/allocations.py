@@ -2,9 +2,9 @@
 optimizer state.
 
 torch's allocators of all devices report each block to the profiler, a CPU's only the end of those
-whose begin it has reported, in this session or an earlier one. What they do not tell is whose a
-block is: the tensors that exist before the step, and the gradients and the optimizer's state when
-an optimizer has run, do.
+whose begin it has reported, in this session or an earlier one. They do not tell whose a block is:
+the tensors that exist before the step, and the gradients and the optimizer's state when an
+optimizer has run, do.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Tensors:
             self._note_gradients(parameters)
 
     def _note_all(self) -> list[Any]:
-        """Note all tensors, each by what it is last; returns the parameters."""
+        """Note all tensors, each by its last kind; returns the parameters."""
         import torch
 
         gc.collect()

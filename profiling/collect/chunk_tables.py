@@ -1,4 +1,4 @@
-"""The tables of chunk files that are read, and what a chunk of one must have to be read.
+"""The tables of chunk files that are read, and the columns that a chunk must have.
 
 A recording, and so its chunk files, may come from somebody else: a chunk with a right checksum may
 hold anything.

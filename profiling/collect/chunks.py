@@ -258,8 +258,8 @@ def _name_all(chunks: ProcessChunks) -> None:
     for events in chunks.threads.values():
         for field_name in ("name", "domain"):
             events[field_name][events[field_name] >= len(chunks.names)] = UNNAMED
-    known = range(len(chunks.names))
-    chunks.numbers = [row for row in chunks.numbers if row[0] in known and row[3] in known]
+    numbers = range(len(chunks.names))
+    chunks.numbers = [row for row in chunks.numbers if row[0] in numbers and row[3] in numbers]
 
 
 def check_rows(processes: Sequence[ProcessChunks]) -> None:

@@ -22,9 +22,7 @@ _LIBRARY_VARIABLE = "CUDA_INJECTION64_PATH"
 
 
 def find_loaded_collector(path: str | None = None) -> Any:
-    """The collector, by default that of `curvescope record`, if it is loaded in this process, else
-    None.
-    """
+    """The collector, by default `curvescope record`'s, if loaded in this process, else None."""
     path = path or os.environ.get(_LIBRARY_VARIABLE)
     try:
         library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW) if path else None

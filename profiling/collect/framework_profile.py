@@ -1,4 +1,4 @@
-"""Steps that a framework's own profiler records, as those of JAX and TensorFlow, which name each
+"""Steps that a framework's own profiler records, as in JAX and TensorFlow, which name each
 operator's scope.
 """
 

@@ -90,8 +90,8 @@ def keep_kernels() -> None:
 
 
 def name_modules(model: Any) -> None:
-    """Name the layers of what is compiled from now on by the paths of their modules in a model;
-    None for no model.
+    """Name the layers of code that is compiled from now on by the paths of their modules in a
+    model; None for no model.
     """
     _PATHS.clear()
     if model is not None:

@@ -49,10 +49,9 @@ def record_command(
     path: AnyPath,
     options: Options | None = None,
 ) -> Recorded:
-    """Run and record the command with the collector; whatever ends it, what was recorded is kept.
+    """Run and record the command with the collector; whatever ends it, its data is kept.
 
-    CurvescopeError: the recording cannot be created, or the command cannot be
-    run.
+    CurvescopeError: the recording cannot be created, or the command cannot be run.
     """
     require_program(command[0])
     library = str(library_path())
@@ -115,9 +114,9 @@ def record(
 ) -> Iterator[Recording]:
     """Record this process while the block runs: NVTX ranges of all its threads, and all GPU work.
 
-    The recording is readable after the block; `recording.meta["collectors"]` lists what was
-    recorded and what could not be. Without a GPU it contains the ranges. With a GPU it initialises
-    CUDA, if nothing has yet: processes forked later cannot use CUDA then. GPU work that
+    The recording is readable after the block; `recording.meta["collectors"]` lists the collectors
+    that recorded, and those that could not. Without a GPU it contains the ranges. With a GPU it
+    initialises CUDA, if nothing has yet: processes forked later cannot use CUDA then. GPU work that
     torch.profiler records inside the block is missing here, and the facts say how often. A library
     that used NVTX before the first recording of this process emits no ranges any more: run the
     program under `curvescope record` instead.

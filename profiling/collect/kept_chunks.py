@@ -1,9 +1,8 @@
 """The folder of chunk files of a recording, which lies in the recording until they are merged into
 its tables.
 
-So whatever ends the recording command, or fills the disk, leaves what was recorded: the first
-command that reads it merges it (`with_tables`), into a temporary recording as long as somebody
-records.
+So whatever ends the recording command, or fills the disk, leaves its data: the first command that
+reads it merges it (`with_tables`), into a temporary recording as long as somebody records.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ import pyarrow as pa
 from ...base.errors import CurvescopeError
 from ...base.limits import META_BYTES, read_small
 from ..readers import Options
-from ..recording.atomic_files import StorageError, locked_folder, storage_error
-from ..recording.inside import Folder, check_unlinked, is_own_file, opened
+from ..recording.atomic_files import StorageError, lock_folder, storage_error
+from ..recording.inside import Folder, check_unlinked, is_own_file, open_folder
 from ..recording.lost import Severity, describe_lost
 from ..recording.remote_store import AnyPath, RemotePath
 from ..recording.store import (
@@ -69,7 +68,7 @@ class _KeptOptions(msgspec.Struct):
 
 
 class NotMergedError(CurvescopeError):
-    """What was recorded could not be written as a recording; it is kept."""
+    """The data could not be written as a recording; it is kept."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class Chunks:
         self.discard()
 
     def _lost(self) -> list[str]:
-        """What is lost for ever, in words."""
+        """The data lost for ever, in words."""
         lost = self.writer.meta["lost"]
         return describe_lost(
             {name: loss for name, loss in lost.items() if loss["severity"] == Severity.LOST.value}
@@ -133,14 +132,14 @@ class Chunks:
         self.give_room(_EVENTS_ROOM)
         ends = drain_processes(self.folder, file=memory)  # also those that still run
         self.give_room()
-        with suppress(*_UNCHANGED), opened(self.folder.parent, self.folder.name) as folder:
+        with suppress(*_UNCHANGED), open_folder(self.folder.parent, self.folder.name) as folder:
             folder.write(_ENDS, json.dumps([end._asdict() for end in ends]).encode())
         return ends
 
     def give_room(self, held: Iterable[str] = (*_EVENTS_ROOM, *_END_ROOM)) -> None:
         """Give back room on the disk that was held for the end of the recording."""
         for name in held:
-            with suppress(*_UNCHANGED), opened(self.folder.parent, self.folder.name) as folder:
+            with suppress(*_UNCHANGED), open_folder(self.folder.parent, self.folder.name) as folder:
                 folder.remove(name, missing_ok=True)
 
     def note(self, **facts: Any) -> None:
@@ -155,7 +154,7 @@ class Chunks:
         """
         folder = self.folder if self.local is None else self.folder.parent
         merged = f".{folder.name}.merged"
-        with suppress(*_UNCHANGED), opened(folder.parent) as around:
+        with suppress(*_UNCHANGED), open_folder(folder.parent) as around:
             around.rename(folder.name, merged)
             around.remove_tree(merged)
 
@@ -176,7 +175,7 @@ def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -
     folder = home.resolve() / CHUNKS  # the program may change its working folder
     try:
         options_given = {"batch": options.batch, "range_pattern": options.range_pattern}
-        with opened(folder.parent, folder.name, make=True) as made:
+        with open_folder(folder.parent, folder.name, make=True) as made:
             made.write(_OPTIONS, json.dumps(options_given).encode())
             _hold_room(made)
     except OSError as error:
@@ -215,12 +214,11 @@ def processes_writing(folder: Path) -> list[int]:
 
 
 def recover(path: Path, range_pattern: str | None = None) -> Recording:
-    """Merge what a recording command left that was killed, or had no room on the disk; returns the
+    """Merge the data that a killed recording command left, or had no room on the disk; returns the
     recording.
 
     `range_pattern` replaces the pattern for names of ranges that `record` was given.
-    CurvescopeError: there is nothing to recover, a process still records, or what is there is
-    damaged.
+    CurvescopeError: there is nothing to recover, a process still records, or the data is damaged.
     """
     recording = open_recording(path)
     if not has_chunks(path):
@@ -267,7 +265,7 @@ def complete_if_cut(path: Path, say: Callable[[str], None]) -> bool:
     """Complete a recording that was cut, unless somebody may still record, or it cannot be written;
     returns whether it did, and says why it had no tables.
 
-    CurvescopeError: what was recorded is damaged.
+    CurvescopeError: the data is damaged.
     """
     is_cut, why = _is_cut(path)
     say(why)
@@ -311,7 +309,7 @@ def _is_cut(path: Path) -> tuple[bool, str]:
     running = processes_writing(path / CHUNKS)
     cut = f"{path} was cut: its recording command was killed, or had no room on the disk."
     try:
-        with locked_folder(path) as is_locked:
+        with lock_folder(path) as is_locked:
             if running:
                 number = ", ".join(map(str, running))
                 return False, f"{cut} Process {number} still records into it."
@@ -362,7 +360,7 @@ def _ends_in(folder: Path) -> list[ProcessEnd]:
 
 
 def _read_kept(path: Path, kind: type[T]) -> T | None:
-    """What a small file of the folder keeps; None if it is missing, or cut off by a full disk.
+    """The contents of a small file of the folder; None if it is missing, or cut off by a full disk.
 
     CurvescopeError: it is a link or no file, or holds something else.
     """

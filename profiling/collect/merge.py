@@ -41,8 +41,8 @@ def merge_chunks(
     *,
     ends: Sequence[ProcessEnd] | None = None,
 ) -> None:
-    """Join the work of all processes to their ranges, write it, and count lost data; what it reads,
-    it leaves there.
+    """Join the work of all processes to their ranges, write it, and count lost data; the files stay
+    there.
 
     Args:
         folder: folder of chunk files and windows.
@@ -250,8 +250,8 @@ def _count_early_kernels(built: Timeline) -> dict[str, Any]:
 def _count_lost(
     processes: Sequence[ProcessChunks], ends: Sequence[ProcessEnd], writer: RecordingWriter
 ) -> None:
-    """Count what the processes reported as lost, and what they recorded but did not write before
-    they ended.
+    """Count the data that the processes reported as lost, or recorded but did not write before they
+    ended.
     """
     for chunks in processes:
         writer.count_lost("nvtx_unnamed", chunks.lost[1])

@@ -34,14 +34,14 @@ class NotedSteps(NamedTuple):
 
 def read_noted_steps(folder: Path) -> tuple[list[NotedSteps], int]:
     """The steps of each process that noted some, and how many files could not be read."""
-    found = []
+    notes = []
     unreadable = 0
     for path in sorted(folder.glob("*.marks")):
         try:
-            found.append(_read(path))
+            notes.append(_read(path))
         except (OSError, ValueError, LookupError, TypeError, ArithmeticError):
             unreadable += 1
-    return [steps for steps in found if steps.ranges.num_rows], unreadable
+    return [steps for steps in notes if steps.ranges.num_rows], unreadable
 
 
 def _read(path: Path) -> NotedSteps:

@@ -31,7 +31,7 @@ _TOO_NEW = "not supported on devices with compute capability"
 
 @dataclass(frozen=True)
 class Request:
-    """What a tool shall record."""
+    """The data that a tool shall record."""
 
     # for nvprof: metrics of every kernel instead of a timeline; ncu always measures metrics
     with_metrics: bool = False

@@ -4,9 +4,8 @@ and newer).
 The function runs once for each pass that the metrics need, so that every pass counts a complete
 step: kernels run one at a time, find in the caches what the kernel before left there, and nothing
 is saved, restored or flushed between them. Each kernel is a range of its own, in the order of the
-launches. The structures are those of `cupti_target.h`, `cupti_profiler_target.h`,
-`cupti_profiler_host.h` and `cupti_range_profiler.h`. On an H100 it counted all 159 kernels of a
-step of VGG-A.
+launches. The structures follow `cupti_target.h`, `cupti_profiler_target.h`, `cupti_profiler_host.h`
+and `cupti_range_profiler.h`. On an H100 it counted all 159 kernels of a step of VGG-A.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ class RangeProfiler:
     def count_kernels(
         self, capability: str | None, device: int, context: int, run: Callable[[], object]
     ) -> KernelCounts:
-        """Count what the columns of the table `kernels` need; the arguments and errors are those of
+        """Count what the columns of the table `kernels` need; arguments and errors are as for
         `count`.
 
         The compute capability, e.g. 9.0, names the metrics of a device; None if unknown.

@@ -86,7 +86,7 @@ STILL_RUNS = "not yet: it still ran when the recording ended"
 
 
 class ProcessEnd(NamedTuple):
-    """How one program of a process ended, and what it counted."""
+    """How one program of a process ended, and its counts."""
 
     process: int
     # time at which its recording began; with the process id, the name of its chunk file
@@ -347,7 +347,7 @@ def _append_rest(
     names: Sequence[str],
     numbers: npt.NDArray[np.void],
 ) -> None:
-    """Append to a chunk file what it lacks, in place of an incomplete chunk at its end.
+    """Append the missing data to a chunk file, in place of an incomplete chunk at its end.
 
     After an OSError, e.g. on a full disk, complete chunks stay, and the next call goes on after
     them.

@@ -71,7 +71,7 @@ _MEMORY = pa.schema([*_WORK, ("bytes", pa.int64()), *((name, pa.string()) for na
 
 
 class _About(msgspec.Struct):
-    """What a file says besides its events."""
+    """The facts of a file besides its events."""
 
     version: Literal[2]
     process: ProcessId

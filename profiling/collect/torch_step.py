@@ -98,7 +98,7 @@ def record_step(
             its peak. On a CPU such a step ran before: else nothing tells when this one frees what
             is older.
         look_at_numbers: whether to look at the numbers in the operands of a watched step too.
-        mkl_calls: those of another such step, which name the operators' MKL calls; None to have MKL
+        mkl_calls: calls of another such step, which name the operators' MKL calls; None to have MKL
             print them, which makes a step slower.
     """
     from torch.autograd.profiler import profile, record_function
@@ -188,7 +188,7 @@ def count_without_geometry(kernels: Iterable[dict[str, Any]]) -> int:
 
 
 class SplitEvents(NamedTuple):
-    """Events of torch's profiler by what they are; times of Kineto's clock."""
+    """Events of torch's profiler by kind; times of Kineto's clock."""
 
     host: list[HostEvent]  # operators, autograd nodes and ranges
     device: list[DeviceEvent]  # kernels, memcpys and memsets
@@ -217,8 +217,8 @@ def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
             if _TENSOR_LIST in dtypes:
                 if list_types is None:  # only the tree of events has the types of lists
                     list_types = _list_types(results.experimental_event_tree())
-                known = list_types.get(event.correlation_id(), {})
-                dtypes = [known.get(index, dtype) for index, dtype in enumerate(dtypes)]
+                types = list_types.get(event.correlation_id(), {})
+                dtypes = [types.get(index, dtype) for index, dtype in enumerate(dtypes)]
             host.append(
                 HostEvent(
                     event.name(),

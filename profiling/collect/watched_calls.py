@@ -49,8 +49,8 @@ def watching_calls(
     """Watch every operator that this thread, or a backward pass for it, calls until the block ends.
 
     With the names of the model's parameters, by the address of their memory, it looks at the
-    numbers in all operands too; with `samples` it samples the stack where none runs. What was seen
-    grows; its times are of the system clock.
+    numbers in all operands too; with `samples` it samples the stack where none runs. Its rows grow;
+    their times are of the system clock.
     """
     mode = _Mode(parameters)
     end = threading.Event()
@@ -155,7 +155,7 @@ class _Lines:
         self._forward: dict[int, SourceLine | None] = {}  # by the number of an autograd node
 
     def of_operator(self, frame: FrameType) -> SourceLine | None:
-        """The line of an operator; in a backward pass that of the operator whose gradient it
+        """The line of an operator; in a backward pass the line of the operator whose gradient it
         computes.
         """
         node: Any = torch._C._current_autograd_node()

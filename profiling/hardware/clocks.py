@@ -48,7 +48,7 @@ class ClockSampler:
     @property
     def missing(self) -> str | None:
         """Reason why clocks are not sampled; None if they are."""
-        return self._found if isinstance(self._found, str) else None
+        return self._sensor if isinstance(self._sensor, str) else None
 
     def sample(self) -> None:
         """Take one sample now."""
@@ -58,12 +58,12 @@ class ClockSampler:
             self._rows.append(
                 {**row, "sm_clock_hz": cpu_frequency_hz(), "load": os.getloadavg()[0]}
             )
-        elif isinstance(self._found, NvmlDevice):
+        elif isinstance(self._sensor, NvmlDevice):
             self._rows.append(
                 {
                     **row,
                     "device": int(self._device.partition(":")[2] or 0),
-                    **self._read(self._found),
+                    **self._read(self._sensor),
                 }
             )
 
@@ -88,7 +88,7 @@ class ClockSampler:
         self.sample()
 
     @cached_property
-    def _found(self) -> NvmlDevice | str | None:
+    def _sensor(self) -> NvmlDevice | str | None:
         """The GPU, or why there is none; found at the first use, because its index is CUDA's once
         CUDA runs.
         """
@@ -121,8 +121,7 @@ def reasons_of_visit(
     """The column `throttle_reasons` of steps from rows of the `clocks` table in a visit, or at once
     after it.
 
-    Between steps a GPU is idle, so the clock of these samples is not that of the steps. Empty on a
-    CPU.
+    Between steps a GPU is idle, so the samples do not show the clock of the steps. Empty on a CPU.
     """
     inside = [
         row
@@ -134,9 +133,7 @@ def reasons_of_visit(
 
 
 def reasons_in(texts: Iterable[str]) -> frozenset[str]:
-    """The reasons that samples give, without those of a GPU that does nothing or obeys its
-    settings.
-    """
+    """The reasons that samples give, except of a GPU that does nothing or obeys its settings."""
     return frozenset(reason for text in texts for reason in text.split("|") if reason) - _NO_LIMIT
 
 

@@ -138,7 +138,7 @@ class CudaDriver:
         return self._integer(_ATTRIBUTE, _MAJOR, device), self._integer(_ATTRIBUTE, _MINOR, device)
 
     def _integer(self, name: str, *arguments: Any) -> int:
-        """What a function writes to its first argument."""
+        """The value that a function writes to its first argument."""
         value = ctypes.c_int()
         self._call(name, ctypes.byref(value), *arguments)
         return value.value

@@ -90,7 +90,7 @@ class Device:
 
     @property
     def sm(self) -> SmLimits:
-        """Limits of one SM; an error if those of the compute capability are unknown."""
+        """Limits of one SM; an error if the compute capability has none."""
         limits = find_limits(self.compute_capability)
         if limits is None:
             raise CurvescopeError(
@@ -161,7 +161,7 @@ class Device:
         unknown.
 
         fp64 and int8 are summed in fp64 and int32. Where the device has no tensor cores for fp16,
-        bf16 or TF32, products run in fp32, or those of fp16 in fp16 if that is faster (GP100).
+        bf16 or TF32, products run in fp32, or, of fp16, in fp16 if that is faster (GP100).
         """
         rates = [self.tensor_flops_per_s(precision), self.lane_flops_per_s(precision)]
         if precision in ("tf32", "fp16", "bf16") and not self._has_tensor_cores(precision):
@@ -256,14 +256,14 @@ def _parse(tables: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Devi
     loaded = {}
     for key, row in tables["devices"].items():
         capability = capabilities[row["compute_capability"]]
-        given = (
+        published = (
             _facts(capability, sources)
             | _facts(capability.get(row["board"], {}), sources)
             | _facts(row, sources)
         )
         limits = find_limits(row["compute_capability"])
         if limits:
-            given.setdefault("registers_per_sm", Fact(limits.registers, SOURCE))
+            published.setdefault("registers_per_sm", Fact(limits.registers, SOURCE))
         loaded[key] = Device(
             key,
             row["name"],
@@ -273,14 +273,14 @@ def _parse(tables: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Devi
             row["compute_capability"],
             capability["architecture"],
             row.get("running_clock", "boost"),
-            given,
+            published,
         )
     return loaded
 
 
 def _facts(row: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Fact]:
-    """The numbers of a table: alone with the table's source, or with their own; then what was
-    published, by source.
+    """The numbers of a table: alone with the table's source, or with their own; then the published
+    values, by source.
     """
     facts = {}
     for name, entry in row.items():

@@ -50,7 +50,7 @@ def last_level_cache_bytes() -> int | None:
     return max(filter(None, map(cache_bytes, caches)), default=None)
 
 
-def shared_cache_bytes(device: str) -> int | None:
+def read_shared_cache_bytes(device: str) -> int | None:
     """Size of the cache that all of a device shares: the L2 of a GPU, the last level of a CPU; None
     if it is unknown.
     """
@@ -143,7 +143,7 @@ def describe_device(device: str) -> dict[str, Any]:
     import torch
 
     facts = torch.cuda.get_device_properties(device)
-    l2_bytes = shared_cache_bytes(device)
+    l2_bytes = read_shared_cache_bytes(device)
     return {
         "kind": "cuda",
         "name": facts.name,

@@ -76,7 +76,7 @@ class Hardware:
         None without one.
 
         `UNKNOWN` is the precision of the recording; where it states none and the FLOPs took less
-        time than in fp32, it is that of the highest roof of the device.
+        time than in fp32, it is the precision of the highest roof of the device.
         """
         least_s, kind = self._least(flops)
         if self.precision is None and least_s is not None and least_s > time_s:

@@ -53,7 +53,7 @@ def read_locked_clock_hz() -> int | None:
 
 
 @contextmanager
-def locked_clocks(device: str, clock_mhz: int | None = None) -> Iterator[int]:
+def lock_clocks(device: str, clock_mhz: int | None = None) -> Iterator[int]:
     """Lock the SM clock of `cuda:N` while the block runs, to so many MHz, which the block gets;
     then unlock it.
 

@@ -1,4 +1,4 @@
-"""Other processes on the device: what they do there is in the times of this one.
+"""Other processes on the device: their work is in the times of this one.
 
 On a GPU NVML names them all; on a CPU those are named that measure with Curvescope too.
 """

@@ -100,7 +100,7 @@ def occupancy(
 def occupancy_of(
     limits: SmLimits, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
 ) -> Occupancy:
-    """Theoretical occupancy of a kernel on an SM with these limits; the arguments are those of
+    """Theoretical occupancy of a kernel on an SM with these limits; the arguments are as for
     `occupancy`.
     """
     block_warps = -(-block_threads // WARP_THREADS)
@@ -127,11 +127,12 @@ def block_sizes_with_more(
     """
     now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
     sizes = range(WARP_THREADS, most_threads + 1, WARP_THREADS)
-    found = (
-        (size, occupancy(architecture, size, registers_per_thread, shared_bytes).fraction)
-        for size in sizes
-    )
-    return {size: fraction for size, fraction in found if fraction > now}
+    more = {}
+    for size in sizes:
+        result = occupancy(architecture, size, registers_per_thread, shared_bytes)
+        if result.fraction > now:
+            more[size] = result.fraction
+    return more
 
 
 def registers_for_more(

@@ -41,7 +41,7 @@ class Reference:
         clock_ns: Callable[[], int] = time.monotonic_ns,
         work: Callable[[], object] = work,
     ) -> None:
-        """Run it once, to know what it takes."""
+        """Run it once, to know its time."""
         self._clock_ns = clock_ns
         self._work = work
         began_ns = clock_ns()

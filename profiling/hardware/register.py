@@ -1,8 +1,8 @@
 """Curvescope's measurements that run on this machine, so that two at once can name each other.
 
 Each has a file in a folder of the user's, named by its process id and locked as long as it runs:
-what a killed one left is nobody's. Where the folder cannot be used, nothing is registered; nothing
-here waits, and no error gets out.
+the entry of a killed one is nobody's. Where the folder cannot be used, nothing is registered;
+nothing here waits, and no error gets out.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _LONGEST = 200  # characters of a name
 
 
 @contextmanager
-def registered(what: str) -> Iterator[None]:
-    """Register a measurement of this process for the block, by a name, e.g. that of its network; an
-    outer one stays.
+def register(what: str) -> Iterator[None]:
+    """Register a measurement of this process for the block, by a name, e.g. its network's; an outer
+    one stays.
     """
     folder = _folder()
     path = None if folder is None else folder / str(os.getpid())

@@ -1,7 +1,7 @@
 """The SM clock while a GPU works: kernels before and after a step read the SMs' cycle counters and
 the global timer.
 
-NVML gives the clock of the moment, between steps that of an idle card, which a power limit does not
+NVML gives the clock of the moment, between steps of an idle card, which a power limit does not
 lower. Cycles over time is the mean of what the step itself had. The kernels run outside the step's
 time.
 """

@@ -1,4 +1,5 @@
-"""What a time limit allows of a sweep: which sizes get rounds, and which parts of a visit are made.
+"""The share of a sweep that a time limit allows: which sizes get rounds, and which parts of a visit
+are made.
 
 What an answer needs first is measured first: the largest size, then the smallest, the middle one,
 and those in between. A further size is taken in if a few rounds of all fit the time, in the second
@@ -108,7 +109,7 @@ class Affordable(StoppingRule[int]):
 
     @property
     def allows(self) -> str | None:
-        """How many rounds of which sizes fit, once the first round has shown what a visit takes."""
+        """How many rounds of which sizes fit, once the first round has timed a visit."""
         sizes = sorted(self._list_timed_sizes().intersection(self._sizes) - self.left_out)
         round_s = sum(map(self._visit_s, sizes))
         if math.isinf(self.left_s) or self._waiting or round_s * _TELLING_ROUNDS < self._limit_s:
@@ -127,7 +128,7 @@ class Affordable(StoppingRule[int]):
         return math.inf if limit_s is None else max(limit_s, _LEAST_LIMIT_S)
 
     def note(self, size: int, result: Visit | Empty, took_s: float) -> None:
-        """Learn what a visit of a size took beside its steps, from all its seconds."""
+        """Learn the time of a visit of a size beside its steps, from all its seconds."""
         if isinstance(result, Empty) or not result.unprofiled:
             return
         steps_s = [row["duration_ns"] / 1e9 for row in result.unprofiled]

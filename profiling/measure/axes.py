@@ -22,11 +22,10 @@ class Axes:
 
 
 def parse_axes(texts: Sequence[str], batches: Sequence[int] | None = None) -> Axes:
-    """Parse the values of `--axis`, e.g. `tokens=128..4096`; the forms of values are those of
-    `--batch`.
+    """Parse the values of `--axis`, e.g. `tokens=128..4096`; values have the forms of `--batch`.
 
-    The axis with several values is the curve; a single value is fixed. The values of `--batch` are
-    those of the last axis. CurvescopeError: several axes have several values.
+    The axis with several values is the curve; a single value is fixed. `--batch` gives the values
+    of the last axis. CurvescopeError: several axes have several values.
     """
     values: dict[str, tuple[int, ...]] = {}
     for text in texts:

@@ -18,7 +18,7 @@ from ..workload.any_workload import AnyWorkload
 from ..workload.framework_step import FrameworkStep, check_framework
 from ..workload.network_step import Workload
 from ..workload.networks import Network, from_factory, get_network
-from ..workload.networks.description import described
+from ..workload.networks.description import read_description
 from ..workload.own_step import MODE as OWN
 from ..workload.own_step import OwnStep, global_named, load_make_step
 from ..workload.program import MODE as PROGRAM
@@ -150,7 +150,7 @@ class Configuration:
             return
         if self.runs_in is not None:
             check_framework(self.runs_in)
-            described(self.network, self.sequence_length)
+            read_description(self.network, self.sequence_length)
         network = self.find_network()
         axes = (BATCH, TOKENS) if network.reads_text else (BATCH,)
         for axis in (self.axis, *dict(self.fixed)):

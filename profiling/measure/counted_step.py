@@ -114,9 +114,7 @@ def _list_kernels(workload: AnyWorkload) -> list[dict[str, Any]]:
 
 
 def main(configuration: str, batch: str, *more: str) -> None:
-    """Run the step that the arguments name; what is wrong with it is the last line on standard
-    error.
-    """
+    """Run the step that the arguments name; an error of it is the last line on standard error."""
     try:
         workload = msgspec.json.decode(configuration, type=Configuration).build()
         if not more:

@@ -3,7 +3,7 @@ under Nsight Compute.
 
 Kernels run one at a time, at the clocks as they are, without flushing caches. CUPTI repeats the
 step, so a kernel finds in the caches what the one before it left; Nsight Compute repeats each
-kernel, which finds what it left itself.
+kernel, which finds its own data there.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _TYPES = {column.name: column.dtype for column in KERNELS.columns}
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What was counted at one batch size; the entry of `counters` in `recording.json`."""
+    """The counts at one batch size; the entry of `counters` in `recording.json`."""
 
     batch: int
     kernels: int  # that the tool counted in one step
@@ -117,7 +117,7 @@ def count_kernels(
 
     By default all batch sizes that were profiled and not counted yet. `report` receives a line
     before each, why one could not be counted, and why CUPTI could not, so that Nsight Compute goes
-    on. Returns what was counted now; if the first size could not be counted, that is an error.
+    on. Returns the counts of now; if the first size could not be counted, that is an error.
     """
     recording = open_recording(path)
     check_countable(recording, run_its_code)

@@ -35,15 +35,15 @@ def capture(workload: Any) -> tuple[Any, object]:
 @contextmanager
 def restore_values(workload: AnyWorkload) -> Iterator[None]:
     """Give what steps change its values back when the block ends, where it is: a graph has its
-    addresses. What is new then, as the state of an optimizer, is 0.
+    addresses. New state then, as of an optimizer, is 0.
     """
     import torch
 
     with torch.inference_mode():
-        before = {id(tensor): tensor.to("cpu", copy=True) for tensor in workload.trained()}
+        before = {id(tensor): tensor.to("cpu", copy=True) for tensor in workload.trainables()}
     yield
     with torch.inference_mode():
-        for tensor in workload.trained():
+        for tensor in workload.trainables():
             if id(tensor) in before:
                 tensor.copy_(before[id(tensor)])
             else:

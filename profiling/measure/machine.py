@@ -90,8 +90,7 @@ _LIBRARIES = ("cuda", "cudnn", "driver")  # facts of a device that name its soft
 
 
 def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
-    """Compare this machine with that of a recording, by its `recording.json`, before its work runs
-    again.
+    """Compare this machine with a recording's, by its `recording.json`, before its work runs again.
 
     Returns a sentence for each difference that leaves the device the same, e.g. in versions of
     libraries; another device or number of threads, and a recording that names no device, are an

@@ -1,5 +1,5 @@
-"""Sizes between those of a sweep: probed with a few steps each; where they leave the line, they
-join the curve.
+"""Sizes between a sweep's: probed with a few steps each; where they leave the line, they join the
+curve.
 
 A line is what the times of the sweep's sizes allow at a size between them: their interpolation, and
 what both sides continue to. A probe is off it if it leaves all of these by 5 % and by three

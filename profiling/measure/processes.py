@@ -188,7 +188,7 @@ class InterpreterOfVersion(Interpreter):
 
 
 class _Popen(subprocess.Popen[bytes]):
-    """A process with the methods of those of multiprocessing."""
+    """A process with the methods of multiprocessing's."""
 
     def is_alive(self) -> bool:
         return self.poll() is None
@@ -272,8 +272,8 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
 
 
 def _leave_endings_to_parent() -> None:
-    """Ignore what asks a whole group or job to end: the parent gets it too, keeps what is done, and
-    ends this process.
+    """Ignore what asks a whole group or job to end: the parent gets it too, keeps the finished
+    work, and ends this process.
 
     Else this process would end first, and a visit be recorded as killed. Processes that a step
     starts are asked alone, e.g. by `terminate`, and end. A handler in Python does nothing after

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from ...base.errors import CurvescopeError
 from ..collect.inject import startup_path, with_startup
 from ..collect.startup.program_steps import are_enough
-from ..recording.inside import opened
+from ..recording.inside import open_folder
 from ..workload.program import Program, line_pattern
 
 VARIABLE = "CURVESCOPE_PROGRAM"  # for `collect/startup/program_steps.py`: JSON of what is wanted
@@ -38,7 +38,7 @@ _VERSION = 1  # of `program_steps`
 
 @dataclass
 class Found:
-    """What a run showed."""
+    """The output of a run."""
 
     code: int | None  # exit code before it was asked to end; None if it was asked
     began_ns: int  # when it was started, on the monotonic clock
@@ -229,7 +229,7 @@ def _open_log(path: Path | None) -> Iterator[BinaryIO]:
         with open(os.devnull, "wb") as log:
             yield log
         return
-    with opened(path.parent) as folder, folder.append(path.name) as log:
+    with open_folder(path.parent) as folder, folder.append(path.name) as log:
         yield log
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.own_process import end_with_parent, python_command
-from ..hardware.register import registered
-from ..recording.inside import opened
+from ..hardware.register import register
+from ..recording.inside import open_folder
 from ..recording.rank_info import RENDEZVOUS_FILE
 from ..recording.store import RecordingWriter
 from .loop import Progress
@@ -48,7 +48,7 @@ def launch(
     logs = folder / "logs" / start
     began_s = time.monotonic()
     with (
-        registered(f"scaling run into {folder}"),
+        register(f"scaling run into {folder}"),
         tempfile.TemporaryDirectory(prefix="curvescope-") as private,
         ExitStack() as ended,
     ):
@@ -57,7 +57,7 @@ def launch(
         ended.callback(_end, ranks)
         for rank in range(max(plan.devices)):
             with (
-                opened(folder, "logs", start, make=True) as there,
+                open_folder(folder, "logs", start, make=True) as there,
                 there.create(f"rank{rank}.log") as log,
             ):
                 process = subprocess.Popen(  # noqa: S603 - this Python, and our own module

@@ -32,7 +32,7 @@ class ScalingPoint:
 
 @dataclass(frozen=True)
 class ScalingPlan:
-    """What a scaling run measures."""
+    """The work of a scaling run."""
 
     configuration: Configuration  # its device is cpu or cuda, and each rank takes its own
     devices: tuple[int, ...]  # numbers of devices, increasing, starting at 1

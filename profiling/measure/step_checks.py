@@ -1,8 +1,8 @@
 """Checks of a user's step over the visits of one process: it leaks, changes, slows down, or is left
 uncompiled.
 
-Then its times describe nothing that stays. What is found is a sentence in `recording.json`; no step
-is left out.
+Then its times describe nothing that stays. A finding is a sentence in `recording.json`; no step is
+left out.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class StepChecks:
         """Note one visit, right after it."""
         self._steps += visit.discarded_steps + visit.timed_steps + len(visit.profiled)
         compiled = read_compilations()
-        known = self._compiled or self.before
+        expected = self._compiled or self.before
         # What was compiled before the step was made may be of other code.
         if compiled is not None and compiled.compiled > (self.before or _NOTHING).compiled:
-            if (code := code_of(known, compiled)) is not None:
+            if (code := code_of(expected, compiled)) is not None:
                 self._code.setdefault(batch, code)
             self._compiled = compiled
         held = read_current(self.device)
@@ -214,8 +214,8 @@ class StepChecks:
 
 
 def _most_common(steps: Sequence[Ran]) -> tuple[Ran, float]:
-    """The most common operators of the steps, and the largest share in which those of a step differ
-    from them.
+    """The most common operators of the steps, and the largest share in which a step's differ from
+    them.
     """
     distinct = Counter(frozenset(ran.items()) for ran in steps)
     usual = Counter(dict(distinct.most_common(1)[0][0]))

@@ -46,8 +46,8 @@ def run_sweep(
     """Measure and record the steps of a site over increasing batch sizes, in a new folder.
 
     The recording grows visit by visit. After an interruption it is readable up to its last complete
-    visit. By default the rounds are those of the protocol. Probes of sizes between the batch sizes
-    take `probe_s`; a compiled step has none: it would be compiled for each.
+    visit. By default the protocol sets the rounds. Probes of sizes between the batch sizes take
+    `probe_s`; a compiled step has none: it would be compiled for each.
     """
     began_s = clock_s()
     site.begin(batches, protocol, path)
@@ -183,8 +183,8 @@ def sweep_batches(
         )
     if probing:
         measured = {row["batch"] for row in visits.steps}
-        told = {entry["batch"] for entry in writer.meta["unmeasured"]}
-        for batch in sorted({*probing.sizes} - measured - told):
+        reported = {entry["batch"] for entry in writer.meta["unmeasured"]}
+        for batch in sorted({*probing.sizes} - measured - reported):
             visits.write_unmeasured(batch, rounds, Empty(LEFT_OUT, "it was found too late"))
     writer.update(rounds=rounds)
     return None if visits.steps else why_unmeasured(writer.meta)

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from ..hardware.register import registered
+from ..hardware.register import register
 from ..recording.inside import check_unlinked
 from ..recording.plan_file import PlanFile
 from ..recording.remote_store import AnyPath
@@ -39,7 +39,7 @@ Report = Callable[[str, Progress], None]
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep measures."""
+    """The work of a sweep."""
 
     configurations: tuple[Configuration, ...]  # one recording each
     batches: tuple[int, ...]  # increasing
@@ -104,10 +104,10 @@ def run_plan(
                 failed.append((configuration, why))
 
     if not measurers:
-        with registered(f"sweep into {folder}"), LocalMeasurer() as local:
+        with register(f"sweep into {folder}"), LocalMeasurer() as local:
             work(local)
         return failed
-    with registered(f"sweep into {folder}"), ThreadPoolExecutor(len(measurers)) as pool:
+    with register(f"sweep into {folder}"), ThreadPoolExecutor(len(measurers)) as pool:
         working = [pool.submit(work, measurer) for measurer in measurers]
         try:
             # After a failure of one measurer, the others still measure everything else.

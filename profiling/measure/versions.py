@@ -175,7 +175,7 @@ def _folder(version: Version) -> Iterator[Path]:
 
 
 def _git(*words: str) -> str | None:
-    """What a git command printed; None if it failed."""
+    """The output of a git command; None if it failed."""
     if (git := find_program("git")) is None:
         return None
     ran = subprocess.run([git, *words], capture_output=True, text=True, check=False)  # noqa: S603
@@ -262,8 +262,8 @@ def measure_versions(
             report=report,
         ).run()
         for name, writer_of in run.writers.items():
-            told = run.tell(name, machine.entry) if run.runs_programs else {}
-            writer_of.writer.update(rounds=run.rounds, **told)
+            described = run.tell(name, machine.entry) if run.runs_programs else {}
+            writer_of.writer.update(rounds=run.rounds, **described)
     return [folder / version.name for version in versions]
 
 
@@ -277,7 +277,7 @@ def estimate_unprofiled_s(result: Visit) -> float:
 def configuration_of_version(
     version: Version, configuration: Configuration | None
 ) -> Configuration:
-    """What a version runs: its program, or the step of all."""
+    """The step of a version: its program, or the step of all."""
     if version.program is not None:
         how = version.step_range, version.step_line
         program = Program(version.program, *how, step_function=version.step_function)
@@ -309,7 +309,7 @@ class _WithinTime(Complete[Measured]):
 
 
 class _Run:
-    """The processes of a run, and what they measured."""
+    """The processes of a run, and their measurements."""
 
     def __init__(
         self,

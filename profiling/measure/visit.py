@@ -337,10 +337,10 @@ def share_energy(
     first to the last.
 
     Between timed steps the host is read, and a device that waits meanwhile has an idle one's power.
-    Where that takes more than a hundredth of the time, the energy is that of as many further steps
-    of the workload, with nothing between; without one they have none, as have steps that together
-    last less than the meter's least time. The meter was read before the first step and after each;
-    None where it failed.
+    Where that takes more than a hundredth of the time, the energy is of as many further steps of
+    the workload, with nothing between; without one they have none, as have steps that together last
+    less than the meter's least time. The meter was read before the first step and after each; None
+    where it failed.
     """
     together_ns = sum(row["duration_ns"] for row in timed)
     if not timed or together_ns < meter.source.least_s * 1e9:

@@ -1,4 +1,4 @@
-"""What a visit is: a condition, how it is visited, the steps, and what a rule looks at."""
+"""A visit: a condition, how it is visited, the steps, and the facts that a rule looks at."""
 
 from __future__ import annotations
 

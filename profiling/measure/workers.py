@@ -24,7 +24,7 @@ ATTEMPTS = 3  # visits that end this many workers are given up
 
 
 class Workers:
-    """Workers of one place; a context manager that ends what it started."""
+    """Workers of one place; a context manager that ends the processes it started."""
 
     def __enter__(self) -> Workers:
         raise NotImplementedError

@@ -129,7 +129,7 @@ def describe_import(path: AnyPath) -> ImportDocument:
         rows["kernels"] -= further or 0
     return ImportDocument(
         str(path),
-        str(meta["imported_from"]),
+        str(meta.get("imported_from") or "archive"),
         rows,
         meta["lost"],
         meta.get("missing", {}),

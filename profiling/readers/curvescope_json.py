@@ -28,7 +28,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the trace; steps, layers and phases are those of the exported recording."""
+    """Read the trace; steps, layers and phases come from the exported recording."""
     rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
     lost: Counter[str] = Counter()
     events = TraceEvents(source, Event, options.report)

@@ -199,7 +199,7 @@ def _args(fields: Sequence[Field]) -> type[Any]:
 def _struct(
     name: str, fields: Sequence[Field], fixed: list[tuple[str, Any, Any]], ph: str | None = None
 ) -> type[Any]:
-    """A structure of known attributes (name, type, default) and fields; in a union that of events
+    """A structure of known attributes (name, type, default) and fields; in a union it is for events
     with this `ph`.
     """
     attributes = list(fixed)

@@ -3,17 +3,17 @@ stores with a profile.
 
 An event on a CPU names its module and instruction only. The plane `/host:metadata` holds every
 module as an `HloProto` (openxla/xla, xla/service/hlo.proto), whose instructions have the path of
-the program's scopes, `op_name`. A fusion without one has the commonest of what was fused; a copy,
-that of the instruction that uses it.
+the program's scopes, `op_name`. A fusion without one has the commonest of its parts; a copy, the
+one of the instruction that uses it.
 
 A function that was compiled for several shapes has as many modules of one name, which number their
 instructions alike: the number of the program, which modules and events have, tells them apart.
 Events of a program that JAX loaded from its cache have another number, that of the process which
 compiled it: they have the scopes on which all modules of the name agree.
 
-XLA names a fusion by what is in it, e.g. `multiply_subtract_fusion`, but for those of the kind
-`kCustom`, which a library or another compiler computes: `ynn_fusion` may be a product or a
-reduction, and so may `block_fusion`. Nor does `custom-call` say what is called.
+XLA names a fusion by its contents, e.g. `multiply_subtract_fusion`, except the kind `kCustom`,
+which a library or another compiler computes: `ynn_fusion` may be a product or a reduction, and so
+may `block_fusion`. Nor does `custom-call` name the called function.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MOST_USES = 4  # from an instruction to the one that uses its result, and so on
 
 @dataclass(frozen=True)
 class Instructions:
-    """What is known of instructions, by a program (`jit_train_step(18)`, or the name alone) and the
+    """Facts on instructions, by a program (`jit_train_step(18)`, or the name alone) and the
     instruction's name.
     """
 
@@ -136,9 +136,7 @@ def _commonest(computation: Any) -> str:
 
 
 def _own_path(instruction: Any, inside: dict[int, str]) -> str:
-    """The path of an instruction, or the one of what it calls first, e.g. of what was fused into
-    it.
-    """
+    """The path of an instruction, or of the first that it calls, e.g. one fused into it."""
     if path := str(instruction.metadata.op_name):
         return path
     called = instruction.called_computation_ids

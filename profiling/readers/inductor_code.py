@@ -1,4 +1,4 @@
-"""Reads what torch.compile (Inductor) wrote while it compiled: its cache folder, or that of
+"""Reads what torch.compile (Inductor) wrote while it compiled: its cache folder, or the folder of
 TORCH_COMPILE_DEBUG.
 
 A comment before each generated Triton kernel names the operators as the program called them
@@ -159,9 +159,7 @@ def _elements(match: re.Match[str]) -> Elements | None:
 
 
 def _flops(comments: Sequence[str], nodes: Mapping[str, _Node]) -> int | None:
-    """FLOPs of all nodes in one comment; None if those of one are unknown, or if no
-    node computes.
-    """
+    """FLOPs of all nodes in one comment; None if a node's are unknown, or if no node computes."""
     named = {
         name
         for source in filter(None, map(_SOURCE.fullmatch, comments))

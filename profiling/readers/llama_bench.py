@@ -1,8 +1,8 @@
 """Reads the tables of llama.cpp's benchmarks as tables of times: `llama-batched-bench`,
 `llama-bench` and `llama-sweep-bench`.
 
-`llama-batched-bench` measures decode over sequences in parallel: the time of a step is that of all
-steps, T_TG, over their number, TG. A `llama-bench` with several prompts (`pp512`) is a curve over
+`llama-batched-bench` measures decode over sequences in parallel: the time of a step is the time of
+all, T_TG, over their number, TG. A `llama-bench` with several prompts (`pp512`) is a curve over
 their tokens, one with several depths (`tg128 @ d4096`) and each `llama-sweep-bench` over the tokens
 of context in the middle of a test, in tokens per second with the standard deviation of its
 repetitions. The other columns name the curve. Formats: tools/batched-bench/batched-bench.cpp and

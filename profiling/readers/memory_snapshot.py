@@ -195,8 +195,8 @@ class _Stacks:
 
 
 def _kind(frames: Frames, *, stays: bool) -> str:
-    """What a block is likely to be, by the stack of its allocation, and by whether it is allocated
-    to the end.
+    """The likely kind of a block, by the stack of its allocation, and by whether it is allocated to
+    the end.
     """
     python = [frame for frame in frames if text_of(frame, "filename").endswith(".py")]
     names = {text_of(frame, "name") for frame in python}

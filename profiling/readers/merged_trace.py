@@ -1,4 +1,4 @@
-"""Traces that a tool merged from those of several ranks: which events are of which process.
+"""Traces that a tool merged from the traces of several ranks: which events are of which process.
 
 Tools keep the numbers of processes apart: they add a multiple of a large number for each rank
 (TraceLens), write the rank before them (SGLang: `[TP00] 1234`), or leave them as they are. Events
@@ -48,7 +48,7 @@ def list_rank_processes(events: Events) -> list[set[int]]:
 
 
 def keep_processes(events: Events, kept: set[int], others: set[int]) -> None:
-    """Leave out the events of other processes; those of a process that is no rank's stay."""
+    """Leave out the events of other processes; a process that is no rank's keeps its events."""
     left_out = np.array(sorted(others - kept), np.int64)
     for group, pieces in events.pieces.items():
         for index, piece in enumerate(pieces):
@@ -84,9 +84,7 @@ def _order(text: str) -> list[tuple[bool, int, str]]:
 
 
 def _find_alike(gpu: int, hosts: list[int], events: Events) -> int | None:
-    """The one process whose text begins as that of the GPU, e.g. with `[TP00]`; None
-    without one.
-    """
+    """The one process whose text begins as the GPU's, e.g. with `[TP00]`; None without one."""
     prefix = _prefix(events.texts[gpu])
     alike = [at for at, host in enumerate(hosts) if _prefix(events.texts[host]) == prefix]
     return alike[0] if prefix and len(alike) == 1 else None

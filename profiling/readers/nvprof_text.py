@@ -237,7 +237,7 @@ class _Output:
         return {"device": int(match[2]) if match is not None else None}
 
     def _metrics(self, rows: Iterator[dict[str, str]]) -> None:
-        """Read rows of one metric of one kernel each; those of a kernel are consecutive."""
+        """Read rows of one metric of one kernel each; a kernel's rows are consecutive."""
         for key, of_kernel in groupby(
             rows, lambda row: (row.get("Device"), row.get("Kernel"), row.get("Invocations"))
         ):
@@ -293,7 +293,7 @@ class _Output:
 
 
 def _parse_value(text: str, unit: str = "") -> float | None:
-    """A number in ns, B or 1; `unit` is that of a number without one; None for other text."""
+    """A number in ns, B or 1; `unit` is for a number without one; None for other text."""
     if (match := _VALUE.fullmatch(text)) is None:
         return None
     number = parse_number(match[1])

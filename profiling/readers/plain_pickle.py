@@ -2,10 +2,10 @@
 
 Nothing in them can run.
 
-Python's own unpickler makes objects by calling what a pickle names, lets 20 bytes ask for
-gigabytes, and puts up with keys that were chosen to collide. This one knows no opcode that names or
-calls anything, and takes memory in proportion to the pickle. It takes about 0.2 µs for each opcode,
-five times as long as Python's.
+Python's own unpickler makes objects by calling any function that a pickle names, lets 20 bytes ask
+for gigabytes, and puts up with keys that were chosen to collide. This one knows no opcode that
+names or calls anything, and takes memory in proportion to the pickle. It takes about 0.2 µs for
+each opcode, five times as long as Python's.
 
 A value may stand in many places, so a pickle of 400 bytes is a tree of 2^45 values to whoever walks
 all of it, as hashing, comparing and `str()` do. Keys are texts and numbers alone here; readers take

@@ -121,7 +121,9 @@ def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dic
             if re.fullmatch(r"flops\d*", key) and _is_amount(amount)
         ]
         moved = metrics.get("bytes")
-        has_bytes = moved is not None and _is_amount(moved)
+        size = None
+        if moved is not None and _is_amount(moved):
+            size = round(moved / count)
         yield {
             **_place(around, names),
             "name": scrub(name),
@@ -129,7 +131,7 @@ def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dic
             "duration_ns": time_ns,
             "device": whole(metrics.get("device_id")),
             "flops": round(sum(flops) / count) if flops else None,
-            "bytes_compulsory": round(moved / count) if has_bytes else None,
+            "bytes_compulsory": size,
             "source": "proton",
         }
 

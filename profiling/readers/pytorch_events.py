@@ -253,8 +253,8 @@ class Events:
         """Mask of our events with a name, a time and all required fields, and the common columns of
         all events.
 
-        Our other events are counted as unreadable. The process of one that annotates may not be
-        that of operators.
+        Our other events are counted as unreadable. An event that annotates may come from another
+        process than operators.
         """
         start = columns["ts"].values
         duration = columns["dur"].values

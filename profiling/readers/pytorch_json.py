@@ -77,7 +77,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the trace; default batch size: that of the first convolution or product of each step."""
+    """Read the trace; default batch size: from the first convolution or product of each step."""
     events, document = _read_events(source, options)
     on_gpu = bool(document.get("deviceProperties")) or "nccl" in str(
         document.get("distributedInfo", "")
@@ -268,7 +268,7 @@ class _Rows:
         return rows
 
     def _text(self, code: Ints) -> pa.Array:
-        """Texts by their index among those of the trace."""
+        """Texts by their index in the trace."""
         is_text = code != NONE
         short = np.zeros(len(code), np.int32)
         distinct = np.zeros(0, np.int64)

@@ -162,7 +162,7 @@ def _begins(line: _Line, text: str) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Write the steps of the log, and what it says of its server as the entry `server`."""
+    """Write the steps of the log, and the facts on its server as the entry `server`."""
     del options  # no option of a profile has a meaning for a log
     log = _Log(writer, source.budget)
     with source.open() as stream:
@@ -176,7 +176,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 @dataclass
 class _Engine:
-    """What was read of one engine of one server since its last rate."""
+    """The lines read of one engine of one server since its last rate."""
 
     requests: int | None = None  # running requests of its last line; None before the first
     prefill_tokens: int = 0  # prompt tokens computed since

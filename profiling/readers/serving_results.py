@@ -152,7 +152,7 @@ def points_of(source: Source) -> Iterator[Point]:
 
 
 def _read_printed(source: Source) -> Iterator[dict[str, msgspec.Raw]]:
-    """What a benchmark printed, by the names of a saved result."""
+    """The printed results of a benchmark, by the names of a saved result."""
     limit: str | None = None  # of concurrency, which earlier versions print before the result
     result: dict[str, msgspec.Raw] | None = None
     with source.open() as stream:

@@ -109,7 +109,8 @@ def _meta(recordings: Sequence[Recording]) -> dict[str, Any]:
         sources = {str(recording.meta.get("steps_from")) for recording in recordings}
         meta["steps_from"] = "; ".join(sorted(sources))
     shares = [recording.meta.get("device_time_in_steps") for recording in recordings]
-    meta["device_time_in_steps"] = None if None in shares else min(shares)
+    stated = [share for share in shares if share is not None]
+    meta["device_time_in_steps"] = min(stated) if len(stated) == len(shares) else None
     missing: dict[str, str] = {}
     formats = set()
     batches: set[int] = set()

@@ -4,11 +4,11 @@ TensorFlow 1 (`timeline.Timeline`) has one session run, so one step, and each ke
 its stream and under `stream:all`; without a GPU the operators on the CPU are the kernels.
 TensorFlow 2 and JAX have kernels in a device's streams (`Stream #7(Compute)`), and steps are host
 events with a `step_num`, else the line `Steps` of a device, else the calls of the one module that
-its line `XLA Modules` has most of. A kernel that names no scope has that of its time in the line
-`TensorFlow Ops`. Without a device, events that name an HLO instruction are the kernels.
+its line `XLA Modules` has most of. A kernel that names no scope has the scope of its time in the
+line `TensorFlow Ops`. Without a device, events that name an HLO instruction are the kernels.
 
-Of the host, the tracer's functions of Python are read (`$train.py:29 update`), and what calls,
-runs and waits for compiled functions, as ranges.
+Of the host, the tracer's functions of Python are read (`$train.py:29 update`), and what calls, runs
+and waits for compiled functions, as ranges.
 
 Layers are the paths of scopes.
 """
@@ -318,8 +318,8 @@ def _calls_of_main(modules: _Rows) -> _Rows:
 
 
 def _steps_of_devices(steps: _Rows) -> _Rows:
-    """Steps that devices name: all, if one follows the other; else those of the device that has
-    most, e.g. where every device has its part of a step.
+    """Steps that devices name: all, if one follows the other; else the device that has most counts,
+    e.g. where every device has its part of a step.
     """
     ordered = sorted(steps, key=lambda row: (row["start_ns"], row["end_ns"]))
     if all(before["end_ns"] <= after["start_ns"] for before, after in pairwise(ordered)):

@@ -76,8 +76,9 @@ def tables_of_json(data: bytes) -> Iterator[TextTable]:
         read = msgspec.json.decode(data)
     except msgspec.DecodeError as error:
         raise CurvescopeError(f"it is broken JSON ({error}).") from error
-    for found in (read, *(read.values() if isinstance(read, dict) else ())):
-        rows = _rows_of(found)
+    inner = read.values() if isinstance(read, dict) else ()
+    for value in (read, *inner):
+        rows = _rows_of(value)
         if not rows:
             continue
         names = tuple(dict.fromkeys(name for row in rows for name in row))[:_MOST_KEYS]

@@ -69,7 +69,7 @@ _MEASURE = re.compile(
 
 @dataclass(frozen=True)
 class Column:
-    """What a column of a table holds."""
+    """The contents of a table's column."""
 
     name: str  # as it is written, without marks
     # size, time, rate, flops, averaged, spread, deviation, device, setting, or other
@@ -88,7 +88,7 @@ def clean(name: str) -> str:
 
 
 def describe_column(written: str) -> Column:
-    """What a heading says that its column holds; other, where the values have to tell."""
+    """The contents of a column by its heading; other, where the values have to tell."""
     name = clean(written)
     bare, unit = _without_unit(name.lower())
     words = re.sub(r"[\s_\-.]+", " ", bare).strip()

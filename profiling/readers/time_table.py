@@ -1,10 +1,10 @@
 """Reads a table of measured times, of any kind that people keep or paste, as a recording without
 kernels: CSV, Markdown, JSON, or columns with spaces between.
 
-The headings say what a column is, see `time_columns`: sizes and times or rates, in a unit. Other
-columns tell curves apart. Several rows of one curve and size are repeats, if they differ by less
-than a third; else they are curves of their own, numbered. Many repeats become the medians of blocks
-while they are read, so that a table of millions of rows needs little memory.
+The headings say the kind of a column, see `time_columns`: sizes and times or rates, in a unit.
+Other columns tell curves apart. Several rows of one curve and size are repeats, if they differ by
+less than a third; else they are curves of their own, numbered. Many repeats become the medians of
+blocks while they are read, so that a table of millions of rows needs little memory.
 """
 
 from __future__ import annotations

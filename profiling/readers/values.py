@@ -36,8 +36,8 @@ def signed(number: int) -> int:
 
 
 def nanoseconds(microseconds: Any) -> int:
-    """Time of an event in nanoseconds, exact to the last digit if given as text; raises for what is
-    no time.
+    """Time of an event in nanoseconds, exact to the last digit if given as text; raises for
+    anything else.
     """
     if isinstance(microseconds, bool):
         raise TypeError(microseconds)

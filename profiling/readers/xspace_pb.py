@@ -2,7 +2,7 @@
 
 It has planes (devices, and the host) of lines (streams, threads) of events, and is the source of
 the `trace.json.gz` beside it, so both are read alike; later versions write only the XSpace. Times
-are picoseconds from the start of a line. The fields are those of `xplane.proto` (openxla/xla,
+are picoseconds from the start of a line. The fields follow `xplane.proto` (openxla/xla,
 tsl/profiler/protobuf); maps are read as their repeated entries.
 """
 
@@ -199,7 +199,7 @@ def _text(data: bytes | str) -> str:
 
 def _unfold(name: str, data: bytes) -> Any:
     """A complete message. Each of its inner messages takes a hundred bytes in memory and may be two
-    in the file, so those of a long message are counted first.
+    in the file, so the parts of a long message are counted first.
     """
     if len(data) > _SHORT_BYTES:
         _check_parts(name, data)

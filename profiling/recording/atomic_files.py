@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...base.errors import CurvescopeError
-from .inside import Folder, opened
+from .inside import Folder, open_folder
 from .remote_store import AnyPath, RemotePath
 
 _CLAIM = ".claim"
@@ -47,7 +47,7 @@ def atomic_file(path: AnyPath, root: AnyPath | None = None) -> Iterator[BinaryIO
     # A unique name, created with the user's normal permissions: others may read a shared store.
     temporary = f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}"
     try:
-        with opened(around, *below, make=True) as folder:
+        with open_folder(around, *below, make=True) as folder:
             file = folder.create(temporary)
             try:
                 with file:
@@ -98,7 +98,7 @@ def claim(path: AnyPath, name: str, content: bytes, hint: str = "") -> None:
         return
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with opened(path) as folder:
+        with open_folder(path) as folder:
             _claim_folder(folder, name, content, taken)
     except FileExistsError:
         raise taken from None
@@ -119,7 +119,7 @@ def _claim_folder(folder: Folder, name: str, content: bytes, taken: CurvescopeEr
 
 
 @contextmanager
-def locked_folder(path: Path) -> Iterator[bool]:
+def lock_folder(path: Path) -> Iterator[bool]:
     """Lock an existing folder against other processes that call this, for the block; yields whether
     it could.
 
@@ -161,7 +161,7 @@ def _take(lock: Callable[[], None]) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process has locked a folder, see `locked_folder`; also true where
+    """Whether a process has locked a folder, see `lock_folder`; also true where
     nobody can know.
     """
     try:

@@ -254,10 +254,9 @@ class _Visits:
         condition = _number_groups(first, keys)
 
         def total(name: str) -> Any:
+            values: Any = 0.0 * number
             if name in steps:
                 values = steps[name].where(timed).astype("Float64").fillna(0.0)
-            else:
-                values = 0.0 * number
             return np.bincount(number, np.asarray(values, np.float64))
 
         together_ns = total("duration_ns")

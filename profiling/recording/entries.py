@@ -169,7 +169,7 @@ class ProbeVisit:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbesEntry:
-    """What was found between the batch sizes."""
+    """The probes between the batch sizes."""
 
     visits: tuple[ProbeVisit, ...] = ()  # visits, in order
     # last size on the line and first off it, of each jump

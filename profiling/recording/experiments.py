@@ -164,8 +164,8 @@ def _coefficients(entry: Iterable[Any]) -> tuple[tuple[int, float], ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FactorFacts:
-    """What a factor changes, for readers of a recording; an entry of `factors` in `recording.json`,
-    by scope.
+    """The change of a factor, for readers of a recording; an entry of `factors` in
+    `recording.json`, by scope.
 
     The verdict depends on the last four; where a recording lacks one, it is false.
     """

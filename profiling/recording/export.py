@@ -66,7 +66,7 @@ def export_trace(
     gives further slices and counters of one, and `others` are named further recordings, e.g. other
     ranks, each of which begins at time 0.
     """
-    _refuse_existing(target)
+    refuse_existing(target)
     base = _first_ns(recording)
     unplaced = 0
     with atomic_file(target) as file:
@@ -99,8 +99,8 @@ def export_trace(
                     done += rows.num_rows
                     report(f"exporting {table}", done, total)
             slices = (_write_drawn(drawn, base, tracks) for drawn in draw(source))
-            while some := list(islice(slices, _BATCH_ROWS)):
-                separator = _put_events(stream, separator, some)
+            while batch := list(islice(slices, _BATCH_ROWS)):
+                separator = _put_events(stream, separator, batch)
         _put_events(
             stream, separator, [json.dumps(event, ensure_ascii=False) for event in tracks.names()]
         )
@@ -108,6 +108,13 @@ def export_trace(
         if stream is not file:
             stream.close()
     return unplaced
+
+
+def export_text(text: str, target: Path) -> None:
+    """Write a new text file."""
+    refuse_existing(target)
+    with atomic_file(target) as file:
+        file.write(text.encode())
 
 
 def export_csv(recording: Recording, target: Path) -> None:
@@ -151,7 +158,7 @@ def _export_files(
     open_writer: Callable[..., Any],
     change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> None:
-    _refuse_existing(target)
+    refuse_existing(target)
     try:
         target.mkdir(parents=True)
     except OSError as error:
@@ -183,7 +190,7 @@ def _put_events(stream: BinaryIO | gzip.GzipFile, separator: str, events: Sequen
 
 
 def _write_drawn(drawn: Drawn, base_ns: int, tracks: _Tracks) -> str:
-    process, thread = tracks.drawn(drawn)
+    process, thread = tracks.place_drawn(drawn)
     at = f'"pid": {process}, "tid": {thread}, "ts": {_microseconds(drawn.start_ns - base_ns)}'
     kind = "C"
     more = f'"args": {{"value": {drawn.value}}}'
@@ -215,7 +222,7 @@ def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> st
 
 
 def _category(table: str, tracks: _Tracks) -> str:
-    """The table; only that of the first recording is read back."""
+    """The table; only the first recording's is read back."""
     return table if tracks.is_first else f"{table} of {tracks.owner}"
 
 
@@ -261,7 +268,7 @@ class _Tracks:
         name = "host kernels" if device is None else f"device {device}"
         return self._put((name, of), stream, f"stream {stream}")
 
-    def drawn(self, drawn: Drawn) -> tuple[int, int]:
+    def place_drawn(self, drawn: Drawn) -> tuple[int, int]:
         thread = self._of_drawn.setdefault((drawn.process, drawn.track), len(self._of_drawn))
         return self._put((drawn.process, None), thread, drawn.track)
 
@@ -298,7 +305,8 @@ def _first_ns(recording: Recording) -> int:
     return min(times, default=0)
 
 
-def _refuse_existing(target: Path) -> None:
+def refuse_existing(target: Path) -> None:
+    """Refuse to write where something is: nothing is overwritten."""
     if target.exists():
         raise CurvescopeError(
             f"{target} exists already; nothing is overwritten. Choose another -o."

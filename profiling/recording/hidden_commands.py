@@ -48,7 +48,7 @@ def hide_commands(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore_commands(where: object, description: Mapping[str, Any], name: object) -> dict[str, Any]:
-    """A recorded description with its whole commands; `name` is that of the file with the values.
+    """A recorded description with its whole commands; `name` is the file with the values.
 
     Raises:
         CurvescopeError: values are hidden, and this user did not measure it on this machine.

@@ -38,7 +38,7 @@ _LINK_TAGS = (0xA000000C, 0xA0000003)
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of a recording that is open for changes; a name is that of an entry in it.
+    """A folder of a recording that is open for changes; a name is an entry in it.
 
     Methods raise OSError as the calls of `os` do.
     """
@@ -133,7 +133,7 @@ class Folder:
 
 
 @contextmanager
-def opened(root: Path, *names: str, make: bool = False) -> Iterator[Folder]:
+def open_folder(root: Path, *names: str, make: bool = False) -> Iterator[Folder]:
     """Open the folder of a recording for changes, or one below it by the names of all folders on
     the way; `make` makes those that are missing.
 
@@ -159,7 +159,7 @@ def remove_recording(path: AnyPath) -> None:
         if isinstance(path, RemotePath):
             path.remove_tree()
             return
-        with opened(path) as folder:
+        with open_folder(path) as folder:
             folder.clear()
         path.rmdir()
 

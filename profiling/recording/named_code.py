@@ -1,10 +1,10 @@
 """Code that a recording or a plan names, and whether it may run here.
 
 Curvescope can measure a recording's step again, and the step may be a function of the user's: the
-recording names it. Whoever sends a recording can name any function. So what measures signs what it
-names, with a key that only this user can read; what has no such signature runs only where the user
-asks for it. A signature holds for the same names, in the same files, on this user's machines; that
-of a command also for the folder in which it ran. Built-in networks need none.
+recording names it. Whoever sends a recording can name any function. So a measurement signs the code
+that it names, with a key that only this user can read; what has no such signature runs only where
+the user asks for it. A signature holds for the same names, in the same files, on this user's
+machines; that of a command also for the folder in which it ran. Built-in networks need none.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _signed_here: set[str] = set()  # what this process signed, for where it cannot 
 
 
 def describe_code(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What a recording's entries say of the code that runs again."""
+    """A recording's entries on the code that runs again."""
     return {name: meta[name] for name in _ENTRIES if meta.get(name) is not None}
 
 
@@ -145,8 +145,8 @@ def _list_code(description: Any, name: str = "") -> Iterator[str]:
 
 
 def _compose_signed_text(description: Mapping[str, Any]) -> str:
-    """What is signed: all of the description, and the files in which its code is found
-    from here.
+    """The signed content: all of the description, and the files in which its code is found from
+    here.
     """
     files = {spec: _places_of(spec) for spec in _list_code(description)}
     return json.dumps([description, files], sort_keys=True)
@@ -173,8 +173,8 @@ def _places_of(spec: str) -> list[str]:
 
 
 def _places_of_command(words: list[str]) -> Iterator[str]:
-    """The path of each word that may be a file, and those of modules behind `-m` that the working
-    folder or PYTHONPATH has.
+    """The path of each word that may be a file, and of modules behind `-m` that the working folder
+    or PYTHONPATH has.
     """
     folders = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     for word, following in pairwise([*words, ""]):

@@ -59,7 +59,7 @@ class CallNumbers(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def at_another_size(self) -> CallNumbers:
-        """The same without the numbers themselves, which are those of one batch size."""
+        """The same without the numbers themselves, which belong to one batch size."""
         operands = {index: replace(operand, values=()) for index, operand in self.operands.items()}
         return replace(self, operands=operands)
 

@@ -25,7 +25,7 @@ from ...base.limits import (
     check_regular,
 )
 from .atomic_files import atomic_file, storage_error
-from .inside import opened
+from .inside import open_folder
 from .parquet_pages import count_unpacked_bytes
 from .remote_store import AnyPath, RemotePath
 from .schema import Table, conform
@@ -50,7 +50,7 @@ def remove_parts(recording: AnyPath, table: str, keep: Collection[str] = ()) -> 
                 part.unlink()
         return
     try:
-        with opened(recording, table) as folder:
+        with open_folder(recording, table) as folder:
             for name in folder.names():
                 stem, ending = os.path.splitext(name)
                 if ending == _ENDING and stem not in keep:

@@ -88,9 +88,7 @@ class PlanFile(Generic[T]):
             raise CurvescopeError(f"{path} cannot be read ({error}).") from error
 
     def _plan_of(self, document: dict[str, Any]) -> T:
-        """The plan in a document; ValueError if it does not fit, also for what is no
-        field of it.
-        """
+        """The plan in a document; ValueError if it does not fit, also for an unknown field."""
         plan = msgspec.convert(document, self.plan)
         if unknown := sorted(_unknown(msgspec.to_builtins(plan), document)):
             raise ValueError(f"a plan has no {', '.join(unknown)}")

@@ -1,4 +1,4 @@
-"""The entry `probes` of `recording.json`: what a sweep found between its sizes."""
+"""The entry `probes` of `recording.json`: a sweep's probes between its sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def jumps_of(meta: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     return tuple((int(before), int(after)) for before, after in jumps)
 
 
-def probed(meta: Mapping[str, Any]) -> frozenset[int]:
+def find_probed(meta: Mapping[str, Any]) -> frozenset[int]:
     """The sizes that the sweep visited between those that it was given, and behind them."""
     visits = (meta.get("probes") or {}).get("visits", ())
     return frozenset(int(visit["batch"]) for visit in visits)
@@ -110,7 +110,7 @@ def probes_sentence(
     jumps: Jumps,
     times_ms: Mapping[int, float] | None = None,
 ) -> str | None:
-    """What was probed, and where the cost jumps, or falls as the size grows; None if nothing was
+    """The probed sizes, and where the cost jumps, or falls as the size grows; None if nothing was
     probed.
 
     With T of the sizes of the curve, it also says which probes left the line and were not tested.

@@ -1,7 +1,6 @@
 """Paths on object stores and other remote file systems, named by URL and accessed through fsspec.
 
-One put writes an object, atomically. Credentials are those of the store's own tools (AWS_PROFILE,
-…).
+One put writes an object, atomically. Credentials come from the store's own tools (AWS_PROFILE, …).
 """
 
 from __future__ import annotations

@@ -152,6 +152,77 @@ _LAYER = _key(
 )
 _SOURCE = _key("source", _TEXT, "Recorder of the row.", nullable=False)
 
+# Columns of kernels in groups: launch, compiler and graph, collective, work.
+_LAUNCH = (
+    *(_key(f"grid_{axis}", _I32, f"Blocks in {axis}.") for axis in "xyz"),
+    *(_key(f"block_{axis}", _I32, f"Threads per block in {axis}.") for axis in "xyz"),
+    _key("registers_per_thread", _I32, "Registers per thread."),
+    _key("shared_memory_bytes", _I64, "Static plus dynamic shared memory of a block.", unit="B"),
+)
+_COMPILED = (
+    _key(
+        "fused",
+        _TEXT,
+        "Operators that a compiler fused into the kernel, as JSON `[[layer, operator, share], "
+        "...]`; a share is modelled from the bytes of each, or equal if unknown; null for "
+        "other kernels.",
+    ),
+    _key(
+        "compiled_warps",
+        _I32,
+        "Warps of a block that the kernel was compiled for (Triton's num_warps).",
+    ),
+    _key("pipeline_stages", _I32, "Stages of the software pipeline (Triton's num_stages)."),
+    _key("graph_id", _I64, "CUDA graph execution the kernel came from; null outside graphs."),
+    _key(
+        "graph_node_id",
+        _I64,
+        "Node of that graph; kernels of one node have the layer of its capture.",
+    ),
+)
+_COLLECTIVE = (
+    _key(
+        "communicator",
+        _TEXT,
+        "Group of ranks of a collective, as its framework names it; else null.",
+    ),
+    _key(
+        "collective",
+        _TEXT,
+        "Collective as its framework names it, in NCCL's spelling, e.g. AllReduce; else null.",
+    ),
+    _key("group_size", _I32, "Number of ranks in the group of a collective; else null."),
+    _sum(
+        "message_bytes",
+        "B",
+        "Message of a collective as nccl-tests counts it: the larger of a rank's input and "
+        "output; else null.",
+    ),
+)
+_COUNTS = (
+    _sum(
+        "flops",
+        "FLOP",
+        "Work of the direct algorithm, from shapes; an operator call counts once, on the "
+        "kernels that do it.",
+    ),
+    _sum(
+        "bytes_compulsory",
+        "B",
+        "Each operand moved once, from shapes; an operator call counts once, on the kernels "
+        "that do it.",
+    ),
+    _sum("dram_bytes", "B", "Measured DRAM traffic, read plus written."),
+    _sum("l2_bytes", "B", "Measured L2 traffic, read plus written."),
+    _sum("l1_bytes", "B", "Measured requests to L1, read plus written."),
+    _sum("flops_executed", "FLOP", "Measured FLOPs of the algorithm that ran."),
+    _sum(
+        "sm_cycles",
+        "cycles",
+        "Measured cycles of the SM clock from the kernel's begin to its end.",
+    ),
+)
+
 KERNELS = Table(
     "kernels",
     "Every kernel. On a CPU: oneDNN primitives, MKL calls, or the host operator's own time if "
@@ -164,12 +235,7 @@ KERNELS = Table(
         _DEVICE,
         _STREAM,
         _CORRELATION,
-        *(_key(f"grid_{axis}", _I32, f"Blocks in {axis}.") for axis in "xyz"),
-        *(_key(f"block_{axis}", _I32, f"Threads per block in {axis}.") for axis in "xyz"),
-        _key("registers_per_thread", _I32, "Registers per thread."),
-        _key(
-            "shared_memory_bytes", _I64, "Static plus dynamic shared memory of a block.", unit="B"
-        ),
+        *_LAUNCH,
         _STEP,
         _PHASE,
         _LAYER,
@@ -191,63 +257,9 @@ KERNELS = Table(
             _TEXT,
             "Shapes of the tensors that `op` takes, e.g. `8x3x32x32, 16x3x3x3`; null if unknown.",
         ),
-        _key(
-            "fused",
-            _TEXT,
-            "Operators that a compiler fused into the kernel, as JSON `[[layer, operator, share], "
-            "...]`; a share is modelled from the bytes of each, or equal if unknown; null for "
-            "other kernels.",
-        ),
-        _key(
-            "compiled_warps",
-            _I32,
-            "Warps of a block that the kernel was compiled for (Triton's num_warps).",
-        ),
-        _key("pipeline_stages", _I32, "Stages of the software pipeline (Triton's num_stages)."),
-        _key("graph_id", _I64, "CUDA graph execution the kernel came from; null outside graphs."),
-        _key(
-            "graph_node_id",
-            _I64,
-            "Node of that graph; kernels of one node have the layer of its capture.",
-        ),
-        _key(
-            "communicator",
-            _TEXT,
-            "Group of ranks of a collective, as its framework names it; else null.",
-        ),
-        _key(
-            "collective",
-            _TEXT,
-            "Collective as its framework names it, in NCCL's spelling, e.g. AllReduce; else null.",
-        ),
-        _key("group_size", _I32, "Number of ranks in the group of a collective; else null."),
-        _sum(
-            "message_bytes",
-            "B",
-            "Message of a collective as nccl-tests counts it: the larger of a rank's input and "
-            "output; else null.",
-        ),
-        _sum(
-            "flops",
-            "FLOP",
-            "Work of the direct algorithm, from shapes; an operator call counts once, on the "
-            "kernels that do it.",
-        ),
-        _sum(
-            "bytes_compulsory",
-            "B",
-            "Each operand moved once, from shapes; an operator call counts once, on the kernels "
-            "that do it.",
-        ),
-        _sum("dram_bytes", "B", "Measured DRAM traffic, read plus written."),
-        _sum("l2_bytes", "B", "Measured L2 traffic, read plus written."),
-        _sum("l1_bytes", "B", "Measured requests to L1, read plus written."),
-        _sum("flops_executed", "FLOP", "Measured FLOPs of the algorithm that ran."),
-        _sum(
-            "sm_cycles",
-            "cycles",
-            "Measured cycles of the SM clock from the kernel's begin to its end.",
-        ),
+        *_COMPILED,
+        *_COLLECTIVE,
+        *_COUNTS,
         _mean("achieved_occupancy", "1", "Measured active warps over the SM's maximum.", _F64),
         _mean(
             "tensor_pipe_use",

@@ -2,8 +2,8 @@
 
 Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows visit by visit
 and existing parts stay readable when the run is interrupted. Every file is written under a
-temporary name, synced, then renamed; an object of a remote store is one put. What is recorded is
-never changed: a finished recording only gets new parts, and values where it has none
+temporary name, synced, then renamed; an object of a remote store is one put. A record is never
+changed: a finished recording only gets new parts, and values where it has none
 (`RecordingWriter.extend` and `fill`). Recordings share nothing, so any number of writers may fill
 one store.
 """
@@ -32,7 +32,7 @@ from ...base.errors import BackendMissingError, CurvescopeError
 from ...base.limits import META_BYTES
 from ...base.prefetch import read_ahead
 from ...base.words import Word
-from .atomic_files import atomic_file, claim, locked_folder, storage_error
+from .atomic_files import atomic_file, claim, lock_folder, storage_error
 from .entries import check_entries
 from .inside import check_ours_to_complete
 from .lost import Severity, loss
@@ -118,7 +118,7 @@ class RecordingWriter:
         """Lock a local folder until the end; returns whether no other process can write it now."""
         if isinstance(self.path, RemotePath):
             return False
-        return self._locks.enter_context(locked_folder(self.path))
+        return self._locks.enter_context(lock_folder(self.path))
 
     @classmethod
     def resume(
@@ -328,7 +328,7 @@ class Recording:
 
     @property
     def named(self) -> AnyPath:
-        """What a user types to read it: the imported file, or the folder."""
+        """The words a user types to read it: the imported file, or the folder."""
         return self.path if self.source is None else self.source
 
     @property
@@ -413,7 +413,7 @@ class Recording:
             self._rows[key] = self.arrow(table, columns).to_pylist()
         return self._rows[key]
 
-    def extended(self, meta: Mapping[str, Any]) -> Recording:
+    def with_meta(self, meta: Mapping[str, Any]) -> Recording:
         """The recording after an experiment: with another `recording.json`, and its experiments
         read anew.
         """
@@ -555,7 +555,7 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
 
 def _read_meta(path: AnyPath) -> Any:
     """The contents of a `recording.json`; FileNotFoundError, other OSErrors, and ValueError for
-    what is no JSON.
+    other texts than JSON.
 
     Half a character, which no document can be written with, is read as `?`.
     """

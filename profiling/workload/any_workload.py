@@ -83,7 +83,7 @@ class AnyWorkload(Steps):
             return {}
         return {path: type(module).__name__ for path, module in layers_of(self.model)}
 
-    def trained(self) -> list[Any]:
+    def trainables(self) -> list[Any]:
         """Tensors that a step may change for the steps after it, as far as they are known."""
         if self.model is None or self.mode == "forward":
             return []
@@ -150,8 +150,8 @@ class AnyWorkload(Steps):
         raise NotImplementedError
 
     def free_others(self, but: Sequence[int] = ()) -> bool:  # noqa: ARG002 - it keeps none
-        """Release what it keeps for other batch sizes than the loaded one and these; returns
-        whether that was anything.
+        """Release the memory of other batch sizes than the loaded one and these; returns whether
+        that was anything.
         """
         return False
 
@@ -163,7 +163,7 @@ class AnyWorkload(Steps):
         raise NotImplementedError
 
     def _synchronize(self, result: object = None) -> None:
-        """Wait for the device; `result` is what a step returned, which some frameworks wait for."""
+        """Wait for the device; `result` came from a step, which some frameworks wait for."""
         del result
         if self.cuda:
             import torch

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...base.errors import BackendMissingError, CurvescopeError
 from ..recording.axis import TOKENS, Axis
-from .networks.description import Row, described
+from .networks.description import Row, read_description
 from .networks.keras_build import load_keras
 from .own_step import OwnStep
 
@@ -128,10 +128,10 @@ class FrameworkStep(OwnStep):
         check_framework(framework)
         module, _, _, settings = _BUILDERS[framework]
         builder = importlib.import_module(module, __package__)
-        description = described(network, sequence_length)
+        description = read_description(network, sequence_length)
 
         def make_step(batch: int = 1, tokens: int | None = None) -> Callable[[], object]:
-            of = description if tokens is None else described(network, tokens)
+            of = description if tokens is None else read_description(network, tokens)
             step: Callable[[], object] = builder.make_step(
                 of, batch, mode=mode, precision=precision, **settings
             )

@@ -135,10 +135,10 @@ class Workload(AnyWorkload):
         inputs, targets = network.sample(values[BATCH], self.device, generator)
         self._batch = (batch, inputs, targets)
 
-    def trained(self) -> list[Any]:
+    def trainables(self) -> list[Any]:
         states = [] if self._optimizer is None else self._optimizer.state.values()
         tensors = (value for state in states for value in state.values() if hasattr(value, "zero_"))
-        return [*super().trained(), *tensors]
+        return [*super().trainables(), *tensors]
 
     def try_step(self, batch: int) -> None:
         try:

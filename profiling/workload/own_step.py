@@ -226,8 +226,8 @@ class OwnStep(AnyWorkload):
         """Refuse a step whose work goes on after it returned, where nothing tells how to wait for
         it.
 
-        Threads may also spin a little after their work. So several steps run: what they leave
-        undone takes longer than that.
+        Threads may also spin a little after their work. So several steps run: work that they leave
+        undone takes longer.
         """
         step = None if self._loaded is None else self._kept.get(self._loaded)
         spins = (

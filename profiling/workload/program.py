@@ -60,9 +60,9 @@ class Program:
             "--step-line": self.step_line,
             "--step-function": self.step_function,
         }
-        given = [option for option, value in marks.items() if value is not None]
-        if len(given) > 1:
-            raise CurvescopeError(f"{' and '.join(given)} each say what a step is: give one.")
+        options = [option for option, value in marks.items() if value is not None]
+        if len(options) > 1:
+            raise CurvescopeError(f"{' and '.join(options)} each say what a step is: give one.")
         for constant in self.assign:
             if not _ASSIGNED.fullmatch(constant):
                 raise CurvescopeError(

@@ -1,4 +1,4 @@
-"""The interface of everything that is timed, and steps that pass it on to those of a workload."""
+"""The interface of everything that is timed, and steps that pass it on to a workload's."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Steps:
     def submit(self) -> object:
         """Run one step of the loaded batch size, without waiting for the device.
 
-        Returns what describes its result: the loss, the output of a forward pass alone, or what a
-        user's step returns.
+        Returns what describes its result: the loss, the output of a forward pass, or the result of
+        a user's step.
         """
         raise NotImplementedError
 
@@ -33,7 +33,7 @@ class Steps:
 
 
 class ChangedSteps(Steps):
-    """Steps of a workload; what a subclass does not override is the workload's."""
+    """Steps of a workload; a method that a subclass does not override is the workload's."""
 
     def __init__(self, workload: Any) -> None:
         self.workload = workload

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.change import Change
-from curvescope.analysis.compare import _changes, compare, decided, refuse_different
+from curvescope.analysis.compare import _changes, compare, is_decided, refuse_different
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.render.compare import render_check, verdicts
 from curvescope.analysis.side import side
@@ -132,7 +132,7 @@ def test_versions_that_were_measured_together_are_compared_process_by_process():
     assert [found[:2] for found in together.regressions(0.03)] == [("versus", "1")]
     assert together.steps[0].changes[0].growth == pytest.approx(0.05, abs=0.005)
     assert separately.regressions(0.03) == []
-    ((name, batch, change),) = separately.undecided(0.03)
+    ((name, batch, change),) = separately.find_undecided(0.03)
     assert (name, batch) == ("apart", "1")
     assert change.bounds_of_growth[1] > 0.1
 
@@ -263,10 +263,10 @@ def slept(name, times_ms, rounds=6, steps=40):
 def test_a_version_is_slower_where_its_cost_or_its_pace_is(times_ms, ratio, pace):
     base_rows, base = slept("even", (20.0,))
     rows, head = slept("versus", times_ms)
-    assert decided([*base_rows, *rows], ["even", "versus"], 0.05, 1)
+    assert is_decided([*base_rows, *rows], ["even", "versus"], 0.05, 1)
     compared = compare([base, head])
     grown = compared.regressions(0.05)
-    assert compared.undecided(0.05) == []
+    assert compared.find_undecided(0.05) == []
     if ratio is None:
         assert grown == []
         return

@@ -125,6 +125,7 @@ def test_a_jump_that_the_log_does_not_name_is_found_without_a_cause(tmp_path, ca
     assert "apture" not in text
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_claimed_on_a_smooth_curve(explained, seed):
     smooth = vllm_steps(
@@ -135,6 +136,7 @@ def test_nothing_is_claimed_on_a_smooth_curve(explained, seed):
     assert explained(inside).edges == ()
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_claimed_where_only_the_machine_drifts(explained, seed):
     """Twice as slow by the end, while the load grows: a slow change is no edge."""
@@ -331,6 +333,7 @@ def test_five_thousand_steps_take_little_cpu_time(tmp_path):
     assert time.process_time() - began < 10
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("joined", [False, True], ids=["lines apart", "slot in each line"])
 def test_requests_of_llama_cpp_are_a_curve(joined, explained, tmp_path, capsys):
     """The time of a request's tokens counts where the number of running requests stayed
@@ -353,10 +356,11 @@ def test_nothing_is_claimed_on_a_steady_llama_cpp(tmp_path, capsys):
     assert "The load is steady" in printed(capsys, "explain", tmp_path / "llama.log")
 
 
-def test_nothing_is_claimed_on_a_straight_llama_cpp(explained):
+@pytest.mark.first_rows(1)
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_claimed_on_a_straight_llama_cpp(explained, seed):
     clients = [*range(2, 15), *range(14, 1, -1)]
-    for seed in range(3):
-        assert explained(llama_log(clients, lambda n: 20 + 0.3 * n, seed)).edges == ()
+    assert explained(llama_log(clients, lambda n: 20 + 0.3 * n, seed)).edges == ()
 
 
 def test_more_requests_that_give_hardly_more_tokens_are_said(explained, tmp_path, capsys):
@@ -378,6 +382,7 @@ def test_more_requests_that_give_hardly_more_tokens_are_said(explained, tmp_path
     assert "start_profile # with 1 and with 16 requests running" in said
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     "ms_of",
     [lambda n: 8 + 0.06 * n, lambda n: 20 + 1.5 * n, lambda n: 30],

@@ -30,6 +30,7 @@ def found(tmp_path, table, noise=0.05):
     }
 
 
+@pytest.mark.slow
 def test_vgg_conv3_1_backward_data_is_flagged_with_cudnn_5_only(tmp_path):
     table = tmp_path / "deepbench.csv"
     name = "{pass} {h}x{w} {c}>{k} {s}x{r} pad {pad_h},{pad_w} stride {stride_h},{stride_w}"

@@ -360,6 +360,7 @@ def test_the_page_has_the_term_in_the_step_and_on_a_finer_grid(page):
     assert factors["channels_last"]["taken"] is None
 
 
+@pytest.mark.first_rows(1)
 @needs_browser
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (800, True), (375, False)])
 def test_experiments_are_drawn_at_any_width(page, width, dark):

@@ -378,6 +378,7 @@ def test_an_interrupt_that_a_library_makes_an_error_of_its_own_ends_the_command_
     assert capsys.readouterr().err == "curvescope: ended by SIGTERM\n"
 
 
+@pytest.mark.slow
 def test_confirm_goes_on_after_a_kill(workplace, command):
     """Experiments are made on the whole visits; all parts stay, also of the visit that was being
     written.

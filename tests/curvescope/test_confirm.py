@@ -117,6 +117,7 @@ def test_no_experiment_starts_after_the_time_limit_and_a_later_call_continues(pa
     ] == [0, 1, 2]
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     "error", [RuntimeError("no kernel image.\nmore"), CurvescopeError("no kernel image"), OSError()]
 )

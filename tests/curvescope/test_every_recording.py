@@ -64,12 +64,14 @@ VALUES = {
     "--process": "0",
     "--range-pattern": "L_(?P<layer>.+)",
     "--steps": "whole",
+    "--summary": "new.md",
 }
 # Options that measure, or that need a server: they have tests of their own.
 UNTRIED = {
     "compare": {
         *("--measure", "--framework", "--mode", "--step", "--step-range", "--step-line"),
         *("--step-function", "--device", "--batch", "--time-limit", "--output"),
+        "--junit",  # with --fail-over
     },
     "confirm": {
         *("--experiments", "--lock-clocks", "--run-its-code"),
@@ -169,7 +171,7 @@ def all_kinds():
 KINDS = all_kinds()
 
 
-QUICK_SHARE = 6  # one of so many lines is tried by `make test`, the others by `make test-ci`
+QUICK_SHARE = 12  # one of so many lines is tried by `make test`, the others by `make test-ci`
 
 
 def deal(lines, name, share):

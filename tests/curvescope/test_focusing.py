@@ -18,6 +18,8 @@ from curvescope.profiling.measure.protocol import get_protocol
 from curvescope.profiling.measure.stopping import Complete
 from curvescope.profiling.measure.visits import Look
 
+from ..tables import ask_each
+
 BATCHES = (2, 4, 8, 16)
 JUMP, BEND = excess(4, 8), bend(4, 8, 16)
 
@@ -65,7 +67,7 @@ def visited(rule, round_, elapsed_s, step_ms=50.0):
     return None if chosen is None else set(chosen)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("curve", "elapsed_s", "why"),
     [
         (curve_with(30.0, 9.0, p=0.001), 24.0, "an anomaly at the level of a look"),
@@ -86,7 +88,7 @@ def test_rounds_go_on_while_a_verdict_is_open_that_they_may_decide(curve, elapse
     assert visited(rule_of(curve), 6, elapsed_s) == (None if why else set(BATCHES)), why
 
 
-@pytest.mark.parametrize(("more", "may"), [(1.0, False), (2.0, False), (3.0, True)])
+@ask_each(("more", "may"), [(1.0, False), (2.0, False), (3.0, True)])
 def test_a_value_that_may_lie_half_an_intervals_half_farther_is_decidable(more, may):
     """0.1 ± 1: at 0.6, half the width of an interval of three times as many rounds is 0.58."""
     assert decidable(Estimate(0.1, -0.9, 1.1, 0.8), more) is may

@@ -16,7 +16,7 @@ from curvescope.cli import ON_LINUX
 
 from ..shared import PROFILES, ROOT
 
-RECORDING = ROOT / "examples/recordings/alexnet-cpu"
+RECORDING = ROOT / "tests/data/causes/WaitsForItsInput"
 SMALL = ROOT / "tests/data/networks/vgg_a"
 # Not on Windows; `sched_*` and `memfd_create` are not on macOS either. nvtx has no wheel for macOS.
 MODULES = ["fcntl", "grp", "nvtx", "pwd", "resource", "termios", "torch"]

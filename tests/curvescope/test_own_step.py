@@ -15,6 +15,8 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.workload.own_step import refuse_while_importing
 
+from ..tables import ask_each
+
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "step" / "train.py"
 SHORT = ("--quick", "--device", "cpu")
@@ -183,7 +185,7 @@ def test_diagnose_in_python_returns_the_diagnosis_that_explain_gives(tmp_path, c
     assert "Measuring sums (own step), batch 1, 2, 4" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("batches", [(), (0, 1), (1.5,), (True,)])
+@ask_each("batches", [(), (0, 1), (1.5,), (True,)])
 def test_diagnose_in_python_refuses_what_is_no_batch_size(batches):
     with pytest.raises(CurvescopeError, match="give whole numbers, at least 1"):
         curvescope.diagnose(lambda batch: print, batches)

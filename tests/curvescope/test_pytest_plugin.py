@@ -93,3 +93,29 @@ def test_an_exception_of_the_step_is_the_tests_own(run):
     result = run("def EXTRA(batch): raise ZeroDivisionError('mine')\n")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*ZeroDivisionError: mine*"])
+
+
+def test_a_mark_gives_the_sizes_and_the_protocol(pytester):
+    by_mark = STEPS.replace(
+        "def test_step",
+        "@pytest.mark.curvescope(batches=(4, 8, 16), protocol=PROTOCOL)\ndef test_step",
+    )
+    by_mark = by_mark.replace(
+        "no_new_anomaly(make_step, (4, 8, 16), PROTOCOL)", "no_new_anomaly(make_step)"
+    )
+    body = (
+        f"import pytest\nNOISE = 0.005\n{STRAIGHT}{by_mark}    assert set(calls) == {{4, 8, 16}}\n"
+    )
+    pytester.makepyfile(test_it=body)
+    pytester.runpytest("--strict-markers").assert_outcomes(passed=1)
+
+
+def test_a_mark_with_another_setting_says_what_it_takes(pytester):
+    pytester.makepyfile(
+        test_it="import pytest\n"
+        "@pytest.mark.curvescope(batch=4)\n"
+        "def test_step(no_new_anomaly):\n    pass\n"
+    )
+    result = pytester.runpytest()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*takes batches= and protocol=*"])

@@ -65,6 +65,7 @@ def test_it_is_shown(job, text_of):
     assert "rank 5 (1 rank) less the others (11 ranks): 0 ms a step" in text
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize(
     ("options", "ranks", "expected"),
     [
@@ -212,6 +213,7 @@ def test_interrupted_it_shows_what_it_has(job, monkeypatch, document_of):
     assert (found["interrupted"], found["ranks"], found["asked"]) == (True, 4, RANKS)
 
 
+@pytest.mark.slow
 def test_ranks_on_s3_give_what_they_give_on_a_disk(tmp_path):
     write_ranks(tmp_path, ranks=3)
     with s3_server("ranks"):

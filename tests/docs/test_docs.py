@@ -56,10 +56,10 @@ def test_pages_of_the_site_are_tables_and_not_committed():
         assert any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored), name
 
 
-# Of these, every third one runs in `make test`, and all in CI.
+# Of these, every sixth one runs in `make test`, and all in CI.
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.slow if n % 3 else ()) for n, page in enumerate(RUN)],
+    [pytest.param(page, marks=pytest.mark.slow if n % 6 else ()) for n, page in enumerate(RUN)],
     ids=lambda page: str(page.relative_to(DOCS)),
 )
 def test_commands_run_and_print_what_the_page_shows(page):

@@ -39,7 +39,7 @@ class Counting:
     def clock_ns(self):
         return self.now_ns
 
-    def trained(self):
+    def trainables(self):
         return []
 
     def load(self, batch):

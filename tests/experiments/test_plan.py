@@ -310,6 +310,7 @@ def test_a_screen_in_little_time_leaves_out_first_what_the_device_does_not_have(
     assert 0 < len(shorter[-1]) <= len(whole) - len(idle)
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     ("left_ms", "verdict"), [(12.0, Verdict.CONFIRMED), (66.0, Verdict.UNDECIDED)]
 )
@@ -415,6 +416,7 @@ def test_a_long_screen_tries_some_factors_now_and_the_others_last(record):
     assert between
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("of_others", ["aten::mm", "aten::threshold"])
 def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the_same_operators(
     record, of_others
@@ -453,6 +455,7 @@ def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the
     )
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("best_holds", [True, False])
 def test_a_factor_that_takes_much_less_away_than_the_best_one_comes_only_if_that_one_fails(
     record, best_holds

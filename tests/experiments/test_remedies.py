@@ -40,7 +40,7 @@ from curvescope.profiling.recording.experiments import (
     members,
     name_together,
 )
-from curvescope.profiling.recording.probes import probed
+from curvescope.profiling.recording.probes import find_probed
 
 from ..tables import ask_each
 from .planted_experiments import outcomes_of, rows_of
@@ -641,4 +641,4 @@ def test_a_size_that_was_probed_is_not_taken_for_the_largest():
     first = next(RemedyPlan(probing).candidates())
     assert first.batches[-1] == BATCHES[-2]
     meta = {"probes": {"visits": [{"batch": 257, "duration_ns": [1]}]}}
-    assert (probed(meta), probed({})) == ({257}, frozenset())
+    assert (find_probed(meta), find_probed({})) == ({257}, frozenset())

@@ -537,6 +537,7 @@ def own_steps(tmp_path, monkeypatch):
     return sweep_of(tmp_path / "r", Configuration.of_step("own_steps.py:make_step", "cpu"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
 def test_steps_that_keep_their_memory_take_no_page_faults(own_steps):
     wanted = experiment("kept_memory", "channels_last", rounds=(2, 2))
@@ -571,6 +572,7 @@ input()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open")
 @pytest.mark.usefixtures("own_steps")
 def test_workers_of_a_script_without_a_guard_start_once_and_end_with_it(tmp_path):

@@ -165,6 +165,7 @@ def test_the_answer_after_them_is_part_of_the_time(experiments, monkeypatch, loo
     assert took_s + look_s <= 74.0
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize("largest_s", [0.02, 0.5, 2.0, 4.0])
 def test_something_is_tried_in_the_time(experiments, largest_s):
     found, _ = experiments(SlowWorkers(largest_s), 74.0)

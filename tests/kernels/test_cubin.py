@@ -7,7 +7,7 @@ import pytest
 from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.kernels import compile as nvrtc
 from curvescope.kernels.cubin import read_cubin
-from curvescope.kernels.generations import _spills
+from curvescope.kernels.generations import _read_spills
 
 from ..tables import ask_each
 
@@ -78,10 +78,11 @@ def assert_as_ptxas_says(result):
         }
         if banks:  # not said from sm_90 on
             assert {bank: size for bank, size in kernel.constant_bytes.items() if size} == banks
-    stored = {name: spilled[0] for name, spilled in _spills(result.log).items()}
+    stored = {name: spilled[0] for name, spilled in _read_spills(result.log).items()}
     return {kernel.name: kernel for kernel in kernels}, stored
 
 
+@pytest.mark.first_rows(4)
 @pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES + BEYOND)
 def test_every_figure_is_what_ptxas_says(architecture):
     kernels, stored = assert_as_ptxas_says(
@@ -159,5 +160,5 @@ ptxas info    : Compiling entry function 'other' for 'sm_90'
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Compile time = 0.574 ms
 """
-    assert _spills(log) == {"k": (12, 16), "other": (0, 0)}
-    assert _spills("") == {}
+    assert _read_spills(log) == {"k": (12, 16), "other": (0, 0)}
+    assert _read_spills("") == {}

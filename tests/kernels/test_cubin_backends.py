@@ -27,6 +27,7 @@ from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.method import BenchMeasurement, BenchOutcome, Method
 from curvescope.kernels.peak import PeakRounds
 
+from ..tables import ask_each
 from .fake_cuda import FakeLibrary, run_kernel
 from .fake_cuda import Memory as DeviceMemory
 
@@ -120,7 +121,7 @@ def test_a_source_is_compiled_for_the_device_and_loaded_once(backend, library):
     assert library.loaded == [("gemm 80", "sgemm_nn")]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("capability", "architecture"),
     [((3, 5), 35), ((7, 2), 70), ((8, 7), 86), ((9, 0), 90), ((12, 1), 121)],
 )
@@ -283,7 +284,7 @@ def fake_cupy():
     return cupy, log
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("problem", "kernel"),
     [
         (Gemm(5, 6, 7), "sgemm_nn"),

@@ -33,6 +33,7 @@ def integers(*shape, seed=0):
 SIZES = [(1, 1, 1), (128, 128, 8), (129, 3, 17), (5, 300, 9), (200, 140, 64)]
 
 
+@pytest.mark.first_rows(8)
 @pytest.mark.parametrize(
     ("transposes", "size"), list(itertools.product(["nn", "nt", "tn", "tt"], SIZES)), ids=str
 )
@@ -99,6 +100,7 @@ def reference(conv):
     }
 
 
+@pytest.mark.first_rows(4)
 @pytest.mark.parametrize("conv", list(CONVOLUTIONS.values()), ids=list(CONVOLUTIONS))
 def test_convolutions_are_exact_in_all_directions(build, conv):
     cases = reference(conv)
@@ -112,6 +114,7 @@ def test_convolutions_are_exact_in_all_directions(build, conv):
         np.testing.assert_array_equal(result.array, expected, err_msg=launch.kernel)
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize(
     ("planted", "replacement"),
     [

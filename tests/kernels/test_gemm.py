@@ -10,8 +10,10 @@ from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.problem import bound_error, normal
 from curvescope.profiling.hardware.precisions import PRECISIONS
 
+from ..tables import ask_each
 
-@pytest.mark.parametrize("transpose", TRANSPOSES)
+
+@ask_each("transpose", TRANSPOSES)
 def test_reference_is_the_column_major_product(transpose):
     problem = Gemm(2, 3, 5, transpose, "fp64")
     a, b = problem.operands(np.random.default_rng(0))
@@ -24,7 +26,7 @@ def test_reference_is_the_column_major_product(transpose):
     np.testing.assert_allclose(problem.reference((a, b)).T, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@ask_each("precision", PRECISIONS)
 def test_operands_are_held_exactly_by_their_precision(precision):
     values = normal(np.random.default_rng(1), (1000,), precision)
     assert abs(values.mean()) < 0.1
@@ -37,10 +39,8 @@ def test_operands_are_held_exactly_by_their_precision(precision):
         np.testing.assert_array_equal(values, raw.to(dtype).float().numpy())
 
 
-@pytest.mark.parametrize("shape", [(65, 33, 129), (1500, 1400, 1000)])
-@pytest.mark.parametrize(
-    ("precision", "dtype"), [("fp32", np.float32), ("fp16", np.float16), ("int8", np.int32)]
-)
+@ask_each("shape", [(65, 33, 129), (1500, 1400, 1000)])
+@ask_each(("precision", "dtype"), [("fp32", np.float32), ("fp16", np.float16), ("int8", np.int32)])
 def test_rounded_results_are_accepted_and_a_wrong_element_is_not(shape, precision, dtype):
     problem = Gemm(*shape, precision=precision)
     operands = problem.operands(np.random.default_rng(2))

@@ -3,7 +3,6 @@ memory levels.
 """
 
 import numpy as np
-import pytest
 
 from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
@@ -22,7 +21,7 @@ def test_a_stride_touches_fewer_elements_of_the_same_span():
     np.testing.assert_array_equal(problem.reference((b,)), b[::3])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@ask_each("kind", KINDS)
 def test_the_right_result_is_accepted_and_one_wrong_element_is_not(kind):
     problem = Memory(kind, 4800)
     operands = problem.operands(np.random.default_rng(0))

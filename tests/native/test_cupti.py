@@ -7,6 +7,7 @@ showed it.
 import numpy as np
 import pytest
 
+from ..tables import ask_each
 from .fake_gpu import LAYOUTS, TOOLKITS, structs
 
 # Every field that native/src/record_reader.cpp reads.
@@ -33,7 +34,7 @@ READ_FIELDS = {
 NOT_IN_11_0 = {("memcpy", "graphId"), ("memcpy_peer", "graphId"), ("memset", "graphId")}
 
 
-@pytest.mark.parametrize("toolkit", TOOLKITS)
+@ask_each("toolkit", TOOLKITS)
 def test_in_every_toolkit_each_field_lies_where_the_reader_takes_it(toolkit):
     built_against = structs("12.9")
     for kind, fields in READ_FIELDS.items():
@@ -79,6 +80,7 @@ def rows(recording, table):
     return sorted(recording.arrow(table).to_pylist(), key=lambda row: row["start_ns"] or 0)
 
 
+@pytest.mark.first_rows(3)
 @pytest.mark.parametrize("toolkit", ["11.0", "11.4", "11.8", "12.4", "12.9", "13.0", "13.5"])
 def test_records_of_every_generation_become_rows(record_fake, toolkit):
     code, recording = record_fake(ONE_OF_EACH.format(toolkit=toolkit))
@@ -158,6 +160,7 @@ def columns(recording):
     }
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("toolkit", ["11.0", "12.9", "13.5"])
 def test_buffers_kept_as_they_came_replay_into_the_same_rows(record_fake, tmp_path, toolkit):
     kept = tmp_path / "kept"

@@ -98,6 +98,7 @@ def test_the_last_flush_leaves_no_buffer_with_a_record_of_itself(record_fake):
     assert lost(recording) == {}
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize(
     ("leaves", "unsaved"),
     [("clocks", None), ("sample", None), ("nothing", None), ("kernel", 1)],
@@ -117,6 +118,7 @@ def test_a_buffer_left_by_the_last_flush_is_lost_only_if_it_holds_gpu_work(
     assert recording.meta["status"] == ("incomplete" if unsaved else "complete")
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("has_kernel", [True, False])
 def test_clocks_refused_before_there_is_a_context_are_asked_for_again(record_fake, has_kernel):
     """A recorded program on an H100 had no clock, and a block had them."""
@@ -182,6 +184,7 @@ def test_a_block_whose_buffers_went_to_another_client_says_so_at_its_end(run_blo
     assert lost(recording)["cupti_taken"] == 1
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("traced", [{}, {"FAKE_CUDA_TRACED": "1"}], ids=["untold", "told"])
 def test_whether_cupti_tells_of_the_collectors_own_call_or_not_it_is_no_row_and_nothing_is_claimed(
     run_blocks, traced
@@ -201,6 +204,7 @@ def test_whether_cupti_tells_of_the_collectors_own_call_or_not_it_is_no_row_and_
     assert lost(recording) == {}
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("subscribes", [True, False])
 def test_a_pause_lets_another_client_in_and_the_collector_goes_on_after_it(record_fake, subscribes):
     code, recording = record_fake(
@@ -277,6 +281,7 @@ def test_the_collector_goes_on_beside_another_client_that_collects_records(run_b
     assert "after" in set(open_recording(recordings / "r").frame("kernels")["name"])
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize("fails", ["", "cuptiActivityGetAttribute=1"])
 @pytest.mark.parametrize("takes_place", [False, True])
 def test_another_client_gets_no_dirty_buffer_from_the_collector(run_blocks, takes_place, fails):

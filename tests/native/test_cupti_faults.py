@@ -35,6 +35,7 @@ EVERY_CALL = [
 ]  # fmt: skip
 
 
+@pytest.mark.first_rows(4)
 @pytest.mark.parametrize("call", EVERY_CALL)
 def test_whatever_call_fails_the_program_runs_on_and_the_recording_is_whole(record_fake, call):
     code, recording = record_fake(HUNDRED_KERNELS, FAKE_CUPTI_FAIL=f"cupti{call}=999")
@@ -120,6 +121,7 @@ def test_libcupti_is_found_in_the_process_first_then_the_wheel_then_the_toolkit(
     assert "CURVESCOPE_CUPTI" in recording.meta["collectors"][0]["cupti_status"]
 
 
+@pytest.mark.slow
 def test_a_million_kernels_from_four_threads_are_all_there(record_fake):
     code, recording = record_fake(
         """
@@ -167,6 +169,7 @@ def test_a_fork_in_the_midst_of_it_leaves_the_parents_records_whole(record_fake)
     ).sum() >= 10  # those that ended by exit flushed
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("end", ["os._exit(3)", "os.abort()", "os.kill(os.getpid(), 9)"])
 def test_records_flushed_before_a_sudden_end_are_there(record_fake, end):
     code, recording = record_fake(

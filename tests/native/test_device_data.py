@@ -131,6 +131,7 @@ def check_ncu(folder, tmp_path):
     assert kernels["dram_bytes"].notna().all()
 
 
+@pytest.mark.first_rows(2)
 @CARDS
 @pytest.mark.parametrize("raw", RAW)
 def test_real_raw_buffers_replay(tmp_path, record_fake, raw, real):

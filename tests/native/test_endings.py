@@ -184,7 +184,17 @@ def test_a_program_that_is_asked_to_end_is_recorded_to_its_end(tmp_path, ending,
     assert f"{wanted} ranges" in run.said()
 
 
-def test_the_program_gets_a_signal_once(tmp_path):
+@pytest.mark.first_rows(1)
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda run: run.send_to_all(signal.SIGTERM),
+        lambda run: os.killpg(run.process.pid, signal.SIGTERM),
+        lambda run: os.kill(run.recorder, signal.SIGTERM),
+    ],
+    ids=["all", "group", "record"],
+)
+def test_the_program_gets_a_signal_once(tmp_path, send):
     """A handler that writes a checkpoint must not be entered twice: a signal to all is not passed
     on.
     """
@@ -192,25 +202,20 @@ def test_the_program_gets_a_signal_once(tmp_path):
         "def end(number, _):\n",
         "def end(number, _):\n    os.write(2, b'asked to end\\n')\n    time.sleep(1)\n",
     )
-    for name, send in {
-        "all": lambda run: run.send_to_all(signal.SIGTERM),
-        "group": lambda run: os.killpg(run.process.pid, signal.SIGTERM),
-        "record": lambda run: os.kill(run.recorder, signal.SIGTERM),
-    }.items():
-        (tmp_path / name).mkdir()
-        with running(tmp_path / name, "ends by itself", program=counting) as run:
-            send(run)
-            assert run.end() == 7
-        assert run.said().count("asked to end") == 1, name
+    with running(tmp_path, "ends by itself", program=counting) as run:
+        send(run)
+        assert run.end() == 7
+    assert run.said().count("asked to end") == 1
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     ("how", "options"),
     [
-        ("", ()),
         ("ends by itself", ("--foreground",)),
-        pytest.param("", ("--foreground",), marks=pytest.mark.slow),
-        pytest.param("ends by itself", (), marks=pytest.mark.slow),
+        ("", ()),
+        ("", ("--foreground",)),
+        ("ends by itself", ()),
     ],
 )
 def test_timeout_ends_it_like_any_program(tmp_path, how, options):
@@ -250,6 +255,7 @@ KILLS = {
 }
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize("ending", KILLS)
 def test_what_a_kill_leaves_is_read_and_recovered(tmp_path, ending, capsys):
     with running(tmp_path, "ignores it", before=KILLS[ending]) as run:
@@ -295,6 +301,7 @@ def test_a_recording_in_progress_is_read_as_far_as_it_is(tmp_path, capsys):
     assert ranges_of(run.path) == (BEFORE, {}, "complete")
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("signals", ["SIGTERM", "SIGTERM and SIGKILL"])
 def test_as_the_first_process_of_a_container(tmp_path, signals, capsys):
     """Nobody else passes a signal on there, and the kernel ignores those that the first process

@@ -144,6 +144,7 @@ cp -r disk/r kept  # the disk goes with this shell
 """
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.skipif(
     shutil.which("unshare") is None, reason="mounts a small disk in a namespace of its own"
 )

@@ -60,6 +60,7 @@ replay(2, 21, 22)
     assert recording.complete
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     ("before", "node"),
     [
@@ -124,6 +125,7 @@ def test_a_capture_before_the_recording_is_said(record_fake):
     assert set(recording.frame("kernels")["phase"]) == {"forward"}  # of the range around the launch
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("call", ["cuptiEnableCallback", "cuptiGetGraphNodeId"])
 def test_without_callbacks_everything_else_is_recorded(record_fake, call):
     _, recording = record_fake(

@@ -35,6 +35,7 @@ HOSTILE = (
     "curvescope",
 )
 RECORDING = str(ROOT / "examples" / "recordings" / "alexnet-cpu")
+SHORT_RECORDING = str(ROOT / "tests" / "data" / "causes" / "WaitsForItsInput")
 TRACE = str(PROFILES / "kineto_resnet50_w0_a.pt.trace.json.gz")
 SHORT = ["--quick", "--time-limit", "3", "--batch", "1,2"]
 # The least number of rounds, for what starts several processes.
@@ -72,7 +73,7 @@ LINES = {
     "bench": ["compile", "--arch", "80,90"],
     "record": ["-o", "new", "--", "true"],
     "step": ["alexnet", "--batch", "1", "--device", "cpu"],
-    "explain": [RECORDING],
+    "explain": [SHORT_RECORDING],
     "explain --as-env": [RECORDING],
     "sizes": [RECORDING],
     "breakdown": [RECORDING],
@@ -131,6 +132,7 @@ def interrupt_once_ranks_measure(process, run):
     process.send_signal(signal.SIGINT)
 
 
+@pytest.mark.first_rows(6)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     "name",

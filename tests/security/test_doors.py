@@ -37,6 +37,7 @@ ALLOWED = {
     "profiling/recording/store.py _remove_empty": "an empty folder that `new_recording_path` made",
     "profiling/recording/part_files.py remove_parts": "an object of a store: no links",
     "profiling/recording/export.py _export_files": NEW,
+    "profiling/recording/archive.py unpack_archive": NEW,
     "profiling/recording/named_code.py _make_key": "the key in the user's own folder",
     "profiling/recording/hidden_commands.py _keep": "a new file in the user's own folder",
     "curvescope/profile_files.py open_any": OWN_FOLDER,
@@ -60,6 +61,7 @@ ALLOWED = {
     "analysis/compare.py _with_former_names": TABLE,
     "analysis/diagnosis/suggested.py _is_inside": TABLE,
     "curvescope/cli.py _main": "/dev/null",
+    "curvescope/commands/compare.py _write_for_ci": "the end of the file that the user named",
     "curvescope/pytest_plugin.py": "the file of accepted times that the user's tests name",
 }
 

@@ -70,7 +70,7 @@ def full_disk(_path):
 @pytest.mark.parametrize(
     ("owner", "name", "found"),
     [
-        (kept_chunks, "locked_folder", no_lock),
+        (kept_chunks, "lock_folder", no_lock),
         (kept_chunks, "processes_writing", lambda _folder: [17]),
         (kept_chunks.os, "access", lambda *_: False),
         (RecordingWriter, "again", full_disk),

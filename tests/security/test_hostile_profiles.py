@@ -105,6 +105,7 @@ def test_a_profile_whose_kernels_all_lack_a_time_is_read_and_explained(tmp_path,
     assert "What to do" not in capsys.readouterr().out
 
 
+@pytest.mark.first_rows(4)
 @pytest.mark.parametrize(
     ("make", "said"),
     [

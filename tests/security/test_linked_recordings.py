@@ -10,7 +10,7 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.experiments import confirming
 from curvescope.profiling.measure import sweep_plan
 from curvescope.profiling.recording import inside
-from curvescope.profiling.recording.inside import opened
+from curvescope.profiling.recording.inside import open_folder
 
 from ..curvescope.recordings import META
 from ..profiling.measure.fake_measurers import CARD, FakeMeasurer, machine
@@ -75,7 +75,7 @@ class TestDoor:
         monkeypatch.setattr(inside, "_BY_DESCRIPTOR", by_descriptor)
 
     def test_a_folder_and_its_files_are_made_and_removed(self, tmp_path):
-        with opened(tmp_path, "a", "b", make=True) as folder:
+        with open_folder(tmp_path, "a", "b", make=True) as folder:
             folder.write("x", b"1")
             folder.write("x", b"2")
             with folder.append("x") as file:
@@ -83,7 +83,7 @@ class TestDoor:
             folder.rename("x", "y")
             assert folder.names() == ["y"]
         assert (tmp_path / "a/b/y").read_bytes() == b"23"
-        with opened(tmp_path) as folder:
+        with open_folder(tmp_path) as folder:
             folder.remove_tree("a")
         assert list(tmp_path.iterdir()) == []
 
@@ -97,8 +97,8 @@ class TestDoor:
             (place / "file").symlink_to(tmp_path / "outside" / "thesis.txt")
         for names in (("link",), ("link", "below"), ("chunks", "link")):
             with pytest.raises(CurvescopeError, match="link is a link, and nothing is written"):
-                opened(recording, *names, make=True).__enter__()
-        with opened(recording) as folder:
+                open_folder(recording, *names, make=True).__enter__()
+        with open_folder(recording) as folder:
             with pytest.raises(CurvescopeError, match="file is no regular file; remove it"):
                 folder.append("file")
             with pytest.raises(CurvescopeError, match="link is a link"):
@@ -112,7 +112,7 @@ class TestDoor:
 
     @pytest.mark.parametrize("name", ["", ".", "..", "../outside", "a/b", f"{os.sep}etc"])
     def test_a_name_that_leads_elsewhere_is_refused(self, name, tmp_path):
-        with opened(tmp_path) as folder:
+        with open_folder(tmp_path) as folder:
             for act in (folder.create, folder.remove, folder.make, folder.remove_tree):
                 with pytest.raises(CurvescopeError, match="is no name of an entry"):
                     act(name)
@@ -120,12 +120,15 @@ class TestDoor:
     def test_the_own_folder_of_a_recording_may_be_a_link_of_the_user(self, tmp_path):
         (tmp_path / "real").mkdir()
         (tmp_path / "r").symlink_to("real")
-        with opened(tmp_path / "r", "steps", make=True) as folder:
+        with open_folder(tmp_path / "r", "steps", make=True) as folder:
             folder.write("x", b"")
         assert (tmp_path / "real/steps/x").is_file()
 
     def test_a_pipe_is_not_waited_for(self, tmp_path):
         os.mkfifo(tmp_path / "log")
-        with opened(tmp_path) as folder, pytest.raises(CurvescopeError, match="no regular file"):
+        with (
+            open_folder(tmp_path) as folder,
+            pytest.raises(CurvescopeError, match="no regular file"),
+        ):
             folder.append("log")
         assert stat.S_ISFIFO(Path(tmp_path, "log").lstat().st_mode)

@@ -75,6 +75,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.first_rows(6)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_that_a_terminal_obeys_is_printed(runs, command, capsys, monkeypatch):
     monkeypatch.chdir(runs)

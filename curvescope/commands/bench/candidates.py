@@ -61,7 +61,7 @@ def _print(compared: Sequence[CandidatesSweep], folder: Path) -> None:
 
 def _measure_candidates(args: argparse.Namespace, sweep: Sweep, folder: Path) -> CandidatesSweep:
     from ...analysis.candidates import CandidatesSweep, products_of
-    from ...analysis.compare import decided
+    from ...analysis.compare import is_decided
     from ...analysis.render.live import LiveProgress
     from ...base.torch_runtime import pick_device
     from ...experiments.candidates import DEFAULT, check_candidates, measure_candidates, protocol_of
@@ -90,7 +90,7 @@ def _measure_candidates(args: argparse.Namespace, sweep: Sweep, folder: Path) ->
             timed,
             protocol,
             folder,
-            decided=lambda rows, rounds: decided(rows, names, until, rounds),
+            decided=lambda rows, rounds: is_decided(rows, names, until, rounds),
             report=view.report,
         )
     hows = {candidate.name: candidate.how for candidate in timed}

@@ -42,8 +42,8 @@ def list_devices(card: str | None, *, as_json: bool) -> None:
 
 
 def _describe(device: Device) -> ListedDevice:
-    peaks = {f"peak_flops_per_s_{clock}": device.peak_flops_per_s(clock) for clock in CLOCKS}
-    return ListedDevice(**vars(device), **peaks)
+    base, boost = map(device.peak_flops_per_s, CLOCKS)
+    return ListedDevice(**vars(device), peak_flops_per_s_base=base, peak_flops_per_s_boost=boost)
 
 
 def _print_facts(device: Device) -> None:

@@ -155,7 +155,7 @@ class Calls:
 
     @property
     def description(self) -> list[dict[str, Any]]:
-        """What is known of each function that was called, and of each that was not and computes a
+        """The facts on each function that was called, and of each that was not and computes a
         gradient.
         """
         uncalled = [function for function in self.of_training if function not in self._numbers]
@@ -341,16 +341,16 @@ def follow_keras_models(steps: Any, program: Any, module: Any) -> None:
 
 
 def _wrap_maker(make: Any, begin: Any, call: Any) -> Any:
-    """A function like `make`: before what it made runs, `begin` gets the code that `make` was
-    given, which stays the same where a program makes it anew for each step, and afterwards `call`
-    gets it with the arguments.
+    """A function like `make`: before its result runs, `begin` gets the code that `make` was given,
+    which stays the same where a program makes it anew for each step, and afterwards `call` gets it
+    with the arguments.
     """
 
     @functools.wraps(make)
     def making(*arguments: Any, **named: Any) -> Any:
         made = make(*arguments, **named)
-        given = arguments[0] if arguments else made
-        code = getattr(given, "__code__", given)
+        function = arguments[0] if arguments else made
+        code = getattr(function, "__code__", function)
 
         @functools.wraps(made)
         def running(*arguments: Any, **named: Any) -> Any:
@@ -389,7 +389,7 @@ def _after(kind: Any, method: str, call: Any) -> None:
 
 
 def is_eager() -> bool:
-    """Whether neither TensorFlow nor JAX traces a function now: what it calls runs later."""
+    """Whether neither TensorFlow nor JAX traces a function now: its calls run later."""
     context = sys.modules.get("tensorflow.python.eager.context")
     clean = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", lambda: True)
     return clean() and (context is None or context.executing_eagerly())

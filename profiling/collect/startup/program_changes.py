@@ -16,7 +16,7 @@ _FORMS = ("foreach", "fused")  # at most one of them may be on
 
 
 def apply(torch: Any, names: Any, refuse: Any, note: Any) -> None:
-    """Make changes by their names, as soon as the program has what they change; `note` gets the
+    """Make changes by their names, as soon as the program has the changed object; `note` gets the
     name whenever one was made.
     """
     for name in names:

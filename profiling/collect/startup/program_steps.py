@@ -9,8 +9,8 @@ torch, Keras or ONNX Runtime is called again, or MLX evaluates. The last of thes
 `--step-function` each call of that function ends one.
 
 The program's own Python loads this file by path, so it needs only the standard library;
-`host_usage.py` and the package `frameworks` are loaded by path too. What it finds, it writes into
-the folder of the visit.
+`host_usage.py` and the package `frameworks` are loaded by path too. It writes its findings into the
+folder of the visit.
 """
 
 from __future__ import annotations
@@ -400,7 +400,7 @@ class Steps(Marks):
         self._timed_ns = sum(row["duration_ns"] for row in self._rows)
 
     def _recorder_of_framework(self) -> Any:
-        """What records the steps: torch's own profiler, or that of a framework on a CPU; None where
+        """The recorder of the steps: torch's own profiler, or a framework's on a CPU; None where
         nothing does.
         """
         folder = self.wanted["folder"]
@@ -410,8 +410,8 @@ class Steps(Marks):
                 "_curvescope_framework_windows", "collect/startup/framework_windows.py"
             )
             if used.name == "jax":
-                known = self.profiler_of_jax
-                return windows.of_jax(*known, folder) if known else None
+                profiler = self.profiler_of_jax
+                return windows.of_jax(*profiler, folder) if profiler else None
             return windows.of_tensorflow(used.module.profiler.experimental, folder)
         if self.torch is None or self.profiles_itself:
             return None
@@ -458,7 +458,7 @@ class Steps(Marks):
             row["duration_ns"] = round(before.elapsed_time(after) * 1e6)
 
     def write(self) -> None:
-        """Write what was found, complete or not; nothing is timed after it."""
+        """Write the findings, complete or not; nothing is timed after it."""
         with self._lock:
             if self._written:
                 return

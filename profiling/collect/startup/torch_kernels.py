@@ -65,13 +65,13 @@ class KernelRecorder(Recorder):  # type: ignore[misc]
 
 
 def _of_call(event: Any) -> tuple[Any, ...]:
-    """What a file has of a call of CUDA."""
+    """The entry of a call of CUDA in a file."""
     times = event.name(), event.start_ns(), event.duration_ns()
     return (*times, event.device_resource_id(), event.correlation_id())
 
 
 def _of_device(event: Any) -> tuple[Any, ...]:
-    """What a file has of a kernel, memcpy or memset, with Kineto's text about it."""
+    """The entry of a kernel, memcpy or memset in a file, with Kineto's text about it."""
     times = event.name(), event.start_ns(), event.duration_ns()
     place = event.device_index(), event.device_resource_id(), event.correlation_id()
     about = event.metadata_json() if hasattr(event, "metadata_json") else ""

@@ -89,10 +89,10 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
         calls = self._calls
         path = self._calls.paths.get(id(module))
         super()._leave(module, arguments, output)
-        seen = calls.inputs[len(calls.open)]
+        inputs = calls.inputs[len(calls.open)]
         calls.inputs[len(calls.open) :] = []
         name = f"{LAYER_RANGE}{path} backward" if path else f"{_PHASE_RANGE}backward"
-        self._own(output, seen, None if _ANNOTATED in vars(module) else name)
+        self._own(output, inputs, None if _ANNOTATED in vars(module) else name)
         if not calls.open:
             self._nvtx.rangePop()
 

@@ -44,7 +44,7 @@ def runs_on_gpu(torch: Any) -> bool:
 
 
 def start(torch: Any, folder: Any, kind: Any = None) -> None:
-    """Record torch from now on; `kind` is the class of the recorder, for a GPU that of
+    """Record torch from now on; `kind` is the class of the recorder, for a GPU the class in
     `torch_ranges.py`.
     """
     if os.environ.get("CURVESCOPE_TORCH") == "off":
@@ -356,7 +356,7 @@ class Recorder:
             self.give_up(f"recorded up to {self._events} operators; later ones were not recorded")
 
     def _window(self) -> dict[str, Any]:
-        """What a file has of a window that ends now, but its events."""
+        """The entry of a window that ends now, but its events."""
         about = {"version": VERSION, "process": os.getpid(), "thread": self._leader_id}
         times = {
             "window_ns": (self._begin_ns, time.monotonic_ns()),
@@ -510,7 +510,7 @@ def _clock_offset_ns() -> int:
 
 
 def columns(event: Any) -> tuple[Any, ...]:
-    """What a file has of an event."""
+    """The entry of an event in a file."""
     # the system's thread id
     where = (
         event.name(),

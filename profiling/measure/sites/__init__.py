@@ -1,1 +1,1 @@
-"""Sites: the places where steps run, one file each; `site.py` says what a site is."""
+"""Sites: the places where steps run, one file each; `site.py` defines a site."""

@@ -354,20 +354,20 @@ def mark_entry(by_size: Sequence[_Functions]) -> dict[str, Any]:
     for _, functions in by_size:
         for function in functions:
             shapes.setdefault(function["name"], []).append(function["shapes"])
-    told = shapes.get(str(*marks), []) if len(marks) == 1 else []
-    if len(by_size) < 2 or len(told) < len(by_size) or None in told or len(set(told)) > 1:
+    sizes = shapes.get(str(*marks), []) if len(marks) == 1 else []
+    if len(by_size) < 2 or len(sizes) < len(by_size) or None in sizes or len(set(sizes)) > 1:
         return {}
     trains = {of["name"] for _, functions in by_size for of in functions if of["has_gradient"]}
-    varies = {name for name, seen in shapes.items() if len(set(seen)) == len(by_size)}
+    varies = {name for name, passed in shapes.items() if len(set(passed)) == len(by_size)}
     return {"same_shapes": True, "may_be_steps": sorted((varies | trains) - marks)[:_MOST_NAMED]}
 
 
 def request_steps(how: VisitPlan, batch: int, discards: int, *, longer: int = 1) -> dict[str, Any]:
     """The steps that a run is asked for.
 
-    Unless the protocol fixes their number, they are more than those of a visit of other steps: a
-    start takes seconds. `longer` is a factor on them where slow steps were seen. `discards` are
-    steps that are not recorded, besides those of the protocol.
+    Unless the protocol fixes their number, they are more than in a visit of other steps: a start
+    takes seconds. `longer` is a factor on them where slow steps were seen. `discards` are steps
+    that are not recorded, besides the protocol's.
     """
     protocol = how.protocol
     least, most = protocol.steps_per_visit

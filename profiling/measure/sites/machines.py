@@ -46,7 +46,7 @@ class Measurer:
         return isinstance(self.visit(configuration, batch, VisitPlan(_TRIAL)), Visit)
 
     def done(self) -> None:
-        """Release what it holds: no more visits follow."""
+        """Release its resources: no more visits follow."""
 
     def stop(self) -> None:
         """From another thread: end the running call, and later ones, with a KeyboardInterrupt."""
@@ -106,7 +106,7 @@ class LocalMeasurer(Measurer):
 
 
 class _Functions:
-    """What a process of a visit runs."""
+    """The task of a process of a visit."""
 
     pick = staticmethod(pick_device)
     describe = staticmethod(describe_machine)

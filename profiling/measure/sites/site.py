@@ -1,4 +1,4 @@
-"""A site: a place where steps run. It makes visits, and says what it does around timed steps."""
+"""A site: a place where steps run. It makes visits, and says its work around timed steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AS_LEFT = "as left"  # caches with what earlier steps left in them
 
 @dataclass(frozen=True)
 class Facts:
-    """What a site does around the timed steps of every visit."""
+    """The work of a site around the timed steps of every visit."""
 
     kept: str  # how long the process of the steps lives: for a run, a round or one visit
     discards: int = 0  # steps that are not recorded, besides those of the protocol
@@ -76,7 +76,7 @@ class SweptSite(Site):
         return 0.0
 
     def keep_only(self, sizes: Sequence[int]) -> None:
-        """Release what is kept for other sizes."""
+        """Release the memory of other sizes."""
 
     def closing_entry(self) -> dict[str, Any]:
         """Further entries of `recording.json`, of what all visits showed."""

@@ -180,8 +180,8 @@ def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
 def _search_first(folder: Path) -> None:
     """Search a folder first when modules are imported.
 
-    The folder is absolute: Python keeps what it found in a relative one, and so would go on to
-    search the working directory of the time of the first import.
+    The folder is absolute: Python keeps the modules of a relative one, and so would go on to search
+    the working directory of the time of the first import.
     """
     if str(folder) in sys.path:
         sys.path.remove(str(folder))

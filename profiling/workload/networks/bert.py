@@ -19,7 +19,7 @@ IGNORED = -100  # cross_entropy's label for positions without target
 
 @dataclass(frozen=True)
 class Size:
-    """Extents of a BERT; by default those of BERT-Base."""
+    """Extents of a BERT, by default of BERT-Base."""
 
     width: int = 768
     layers: int = 12
@@ -34,7 +34,7 @@ _BASE = Size()
 
 
 def build(heads: bool, size: Size = _BASE) -> torch.nn.Module:
-    """The module, with random weights; without `heads` those of the pre-training are left out."""
+    """The module, with random weights; without `heads` it has none of the pre-training."""
     import torch
     from torch import Tensor, nn
     from torch.nn import functional as F
@@ -169,7 +169,7 @@ class Bert(Network):
         return (tokens,), (words, torch.randint(2, (batch,), device=device, generator=generator))
 
     def loss(self, output: Any, targets: Any) -> torch.Tensor:
-        """Cross-entropy of masked words plus that of the next sentence; without heads the mean
+        """Cross-entropies of masked words and of the next sentence, summed; without heads the mean
         square.
         """
         from torch.nn import functional as F

@@ -18,9 +18,7 @@ def convert_shape(row: Row, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def weights_of(description: Description, of_torch: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as NumPy arrays, by layer and name, from those of torch by name; so
-    are gradients.
-    """
+    """Parameters as NumPy arrays, by layer and name, from torch's by name; so are gradients."""
     import numpy as np
 
     made: dict[str, Any] = {}

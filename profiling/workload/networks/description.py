@@ -4,9 +4,9 @@ framework.
 `describe` derives them from the torch network by torch.fx; `described_networks.json.gz` holds those
 of the named networks, so a builder needs no torch. A row is an operator of the list `OPERATORS`
 with its settings, the numbers of the rows whose outputs it takes (-1 is the network's input), and
-the path of its layer, empty for what the network itself computes between its layers. Shapes are
-those of one sample, in torch's order: channels, height, width. A network of text takes any number
-of tokens, so its rows have none.
+the path of its layer, empty for what the network itself computes between its layers. Shapes are of
+one sample, in torch's order: channels, height, width. A network of text takes any number of tokens,
+so its rows have none.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Description:
         return sum(math.prod(shape) for shape in self.parameters.values())
 
 
-def described(name: str, sequence_length: int | None = None) -> Description:
+def read_description(name: str, sequence_length: int | None = None) -> Description:
     """The description of a named network, maybe with other tokens per sample than published.
 
     Raises:
@@ -194,7 +194,7 @@ def describe(network: Network) -> Description:
 
 
 def _trace_model(model: Any, network: Network) -> Any:
-    """The graph of a module, whose extents are numbers: what it makes of them is a constant."""
+    """The graph of a module, whose extents are numbers: a result of them is a constant."""
     import torch
     from torch import fx
 

@@ -1,8 +1,8 @@
 """Builds described networks in JAX: steps that are compiled by `jax.jit`, with scopes that name the
 layers.
 
-Images are stored as JAX prefers them, channels last, and so are weights. A step
-is that of `network_step`: the loss of random images or text, and SGD with momentum.
+Images are stored as JAX prefers them, channels last, and so are weights. A step does as in
+`network_step`: the loss of random images or text, and SGD with momentum.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def forward(
 
 
 def loss_of(outputs: Any, *targets: Any) -> Any:
-    """Mean cross-entropy, of several outputs their sum; without targets that of their mean
+    """Mean cross-entropy, of several outputs their sum; without targets the sum of their mean
     squares.
     """
     import jax
@@ -107,7 +107,7 @@ def _cross_entropy(logits: Any, targets: Any) -> Any:
 
 
 def _widen(x: Any) -> Any:
-    """In fp32, or what is more precise."""
+    """In fp32, or more precise."""
     import jax
 
     return x.astype(jax.numpy.promote_types(x.dtype, "float32"))

@@ -46,7 +46,7 @@ def make_step(
 
 
 def session_of(model: Any, samples: Any) -> Any:
-    """A session of ONNX Runtime that computes what a model of torch computes of such samples."""
+    """A session of ONNX Runtime that computes as a model of torch does from such samples."""
     import onnxruntime
     import torch
 

@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 def operations(network: Network) -> Row:
-    """The operators of a training step of the network, with its parameters and what it keeps per
+    """The operators of a training step of the network, with its parameters and its memory per
     sample (`facts`).
 
     Each has `layer`, `op`, `inputs` and `outputs` (shapes, as above), and a convolution `settings`.

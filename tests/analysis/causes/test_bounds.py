@@ -184,6 +184,7 @@ NAMED = {
 }
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     "name",
     [

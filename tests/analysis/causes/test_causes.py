@@ -11,7 +11,7 @@ import pytest
 
 from curvescope.analysis.causes import CAUSES, UNEXPLAINED
 from curvescope.analysis.causes.catalogue import ONLY_CONFIRMED
-from curvescope.analysis.causes.context import _host_calls
+from curvescope.analysis.causes.context import CallsOfHost
 from curvescope.analysis.causes.fixed import two_groups
 from curvescope.analysis.causes.kernel_choice import graph_batches
 from curvescope.analysis.causes.memory import cache_capacity
@@ -54,6 +54,7 @@ def test_a_planted_cause_is_named_with_evidence_and_a_refutation(cause):
         assert term.claim.refuted_by.endswith(".")
 
 
+@pytest.mark.first_rows(31)
 @pytest.mark.parametrize("cause", PLANS)
 @pytest.mark.parametrize("functional", [excess(8, 16), bend(4, 8, 16)], ids=["excess", "bend"])
 def test_amounts_add_up_to_the_anomaly_and_to_every_term(cause, functional):
@@ -116,6 +117,7 @@ def test_kernels_of_an_operator_that_runs_at_one_size_only_are_no_switch(op, cla
     assert ("algorithm switch" in terms["conv3 backward"].claims) == claimed
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize("name", ["Memcpy HtoD", *names_of_host_copies()])
 def test_copies_from_and_to_the_host_are_known_by_the_beginnings_of_their_names(name):
     """Of conv3's 96 ms at 16 twice those at 8 are 48; the names are those of NVIDIA's and AMD's
@@ -145,10 +147,9 @@ CALLS = {
 def test_calls_that_allocate_are_known_with_those_of_growing_segments_and_of_pools(call, kind):
     steps = pd.DataFrame({"start_ns": [0], "duration_ns": [10**6]})
     calls = pd.DataFrame({"name": [call], "start_ns": [10], "duration_ns": [2000]})
-    found = {
-        one: counted.time_ms for one, counted in _host_calls(steps, calls).items() if counted.calls
-    }
-    assert found == ({kind: 0.002} if kind else {})
+    counted = CallsOfHost(calls).count_inside(steps).items()
+    times = {wanted: of_kind.time_ms for wanted, of_kind in counted if of_kind.calls}
+    assert times == ({kind: 0.002} if kind else {})
 
 
 @pytest.mark.parametrize("first", [1, 5])
@@ -305,9 +306,7 @@ def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
     assert "profiling overhead" not in causes
 
 
-@pytest.mark.parametrize(
-    ("cache_bytes", "possible"), [(2 << 20, True), (8 << 40, False), (None, True)]
-)
+@ask_each(("cache_bytes", "possible"), [(2 << 20, True), (8 << 40, False), (None, True)])
 def test_no_cache_is_outgrown_by_steps_that_fit_it(cache_bytes, possible):
     explanation = explained("cache capacity")
     case = next(term.case for term in explanation.terms if "cache capacity" in term.claims)
@@ -334,7 +333,7 @@ def test_a_switch_is_a_kernel_that_runs_on_one_side_only(times_ms, switched):
         for b, of in times_ms.items()
         for name, ms in of.items()
     ]
-    assert replace(case, uses=tuple(uses), before=8, after=16).switched == switched
+    assert replace(case, uses=tuple(uses), before=8, after=16).is_switched == switched
 
 
 def test_a_layer_that_only_copies_has_no_operand_that_it_copies_before_it():

@@ -197,6 +197,7 @@ ATTENTION = (
 )
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize(
     ("calls", "is_attention"), [(EXPERTS, False), (ATTENTION, True), ((*ATTENTION, *EXPERTS), True)]

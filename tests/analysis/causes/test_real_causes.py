@@ -15,6 +15,7 @@ from curvescope.analysis.diagnosis.explain import explain, explain_one
 from curvescope.analysis.render.causes import verdict_sentence
 from curvescope.profiling.recording.store import open_recording
 
+from ...tables import ask_each
 from .planted_machine import CASES, name_cause, record
 
 KEPT = Path(__file__).parents[2] / "data" / "causes"
@@ -42,6 +43,7 @@ def test_a_kept_recording_names_what_was_planted_in_it(name):
     check_amounts_add_up(found)
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("network", ["alexnet", "googlenet", "vgg_a"])
 def test_causes_account_for_all_that_a_network_does(network):
     recording = open_recording(NETWORKS / network)
@@ -70,7 +72,7 @@ def evidence(name, term):
     return named[0]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "term", "what", "holds"),
     [
         (

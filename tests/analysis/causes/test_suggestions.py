@@ -128,6 +128,7 @@ def test_a_profile_suggests_a_cause_with_its_bound(cause, name, at_most_ms, not_
         assert cause not in {one.suggestion.cause for one in advice(other).advised}, other
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -409,6 +410,7 @@ def test_a_bound_of_pointwise_kernels_is_of_one_gpu(advice):
     assert told["pointwise kernels in a row"].at_most_ms == pytest.approx(74.25, abs=0.05)
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("name", [REDUCED, CHECKPOINTED, RESIZED])
 def test_no_one_comes_last_where_one_gpu_is_recorded(name, advice):
     assert not any("comes last" in one.do for one in advice(name).advised)

@@ -52,7 +52,7 @@ def test_the_grid_of_fused_winograd_is_the_published_one(device, shape, grid):
     assert launch.blocks[0] == grid
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@ask_each("phase", PHASES)
 def test_winograd_and_fft_need_stride_1(phase):
     strided = Convolutions(16, 128, 28, 28, 128, 3, 3, 1, 1, 2, 2)
     estimates = estimate_algorithms(phase, strided, MACHINE)
@@ -89,7 +89,7 @@ def test_a_framework_that_times_the_algorithms_escapes_the_librarys_mistake():
     assert "FFT" not in names
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@ask_each("phase", PHASES)
 def test_without_workspace_only_algorithms_that_need_none_are_left(phase):
     problems = Convolutions(64, 256, 28, 28, 256, 3, 3, 1, 1, 1, 1)
     _, free = chosen(problems, phase, "cudnn7")
@@ -103,7 +103,7 @@ def test_an_unknown_library_is_refused_by_name():
         get_library("cudnn99")
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@ask_each("phase", PHASES)
 def test_a_depthwise_convolution_takes_the_time_of_its_bytes(phase):
     """32 images of 96x56x56, 3x3 kernels of stride 2: 38.5 MB in, 9.6 MB out, both moved once in
     every phase.
@@ -131,7 +131,7 @@ def test_groups_are_one_launch_with_the_blocks_of_each():
     assert launch.flops_executed == 2 * 25088 * 256 * (64 * 3 * 3)
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@ask_each("phase", PHASES)
 def test_groups_take_implicit_products_and_no_longer_than_one_after_the_other(phase):
     machine = machine_for(get_device("v100"))
     grouped = estimate_algorithms(

@@ -170,7 +170,7 @@ def test_products_take_about_what_deepbench_publishes_for_fp16_on_v100(m, n, k, 
     )
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@ask_each("phase", PHASES)
 def test_a_convolution_of_three_channels_costs_no_less_than_one_of_eight(phase):
     three, eight = (
         estimate_tensor_convolutions(

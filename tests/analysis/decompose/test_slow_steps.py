@@ -139,7 +139,8 @@ NOISE = {
 }
 
 
-@ask_each("noise", NOISE)
+@pytest.mark.first_rows(1)
+@pytest.mark.parametrize("noise", NOISE)
 def test_noise_has_slow_steps_in_at_most_two_of_a_hundred_recordings(noise):
     claims = sum(
         bool(slow_steps(recording(), steps_of(10 * NOISE[noise](np.random.default_rng(seed)))))

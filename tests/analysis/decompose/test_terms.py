@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.causes.context import Recorded
-from curvescope.analysis.decompose.averaged_steps import Samples, averaged, mean_parts
+from curvescope.analysis.decompose.averaged_steps import Samples, mean_parts, pick_averaged
 from curvescope.analysis.decompose.functionals import Functional
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.decompose.terms import OVERHEAD, Key, terms_of
@@ -47,7 +47,7 @@ def test_terms_by_hand_over_a_condition_that_is_no_batch_size():
 def test_without_a_statistic_every_step_counts_however_long():
     """Also a lone slow step among eight: the program pays for it."""
     eight = np.array([10.0, 10.1, 9.9, 10.2, 15.0, 10.3, 10.0, 10.1])
-    assert averaged(eight, None).tolist() == list(range(8))
+    assert pick_averaged(eight, None).tolist() == list(range(8))
     samples = {1: Samples(eight[:, None], np.arange(8))}
     assert terms_of((CONV,), samples).values_ms[0, 0] == pytest.approx(eight.mean())
 
@@ -105,7 +105,7 @@ def test_parts_are_means_over_the_steps_that_the_statistic_takes(statistic, take
     fastest_first = times[np.argsort(times.sum(axis=1))]
     sample = Samples(times, np.arange(5))
     assert mean_parts(sample, statistic) == pytest.approx(fastest_first[taken].mean(axis=0))
-    assert averaged(times.sum(axis=1), statistic).tolist() == sorted(
+    assert pick_averaged(times.sum(axis=1), statistic).tolist() == sorted(
         np.argsort(times.sum(axis=1))[taken]
     )
 
@@ -175,6 +175,7 @@ def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(
     assert sum(first.shares[0].real for first in found) >= stars
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize(
     "shape",
     ["independent", "shared inside a round", "a tenth of the steps disturbed", "busy neighbour"],

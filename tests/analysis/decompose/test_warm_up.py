@@ -12,6 +12,8 @@ from curvescope.analysis.diagnosis.read import read
 from curvescope.analysis.side import prepare_side
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
+from ...tables import ask_each
+
 STEPS, STEP_MS, KERNEL_MS, SLOW_MS = 10, 10.0, 6.0, 40.0
 MS = 1_000_000
 
@@ -83,6 +85,7 @@ def test_a_first_slow_step_without_a_reason_is_a_warm_up(tmp_path):
     )
 
 
+@pytest.mark.first_rows(3)
 @pytest.mark.parametrize(
     "more",
     [
@@ -118,7 +121,7 @@ def test_a_step_whose_threads_waited_for_a_core_is_set_aside(tmp_path):
     assert numbers_used(recording) == [0, 1, 2, 3, *range(5, STEPS)]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("times", "far"),
     [
         ([30.0, 10.0, 10.1, 9.9], True),

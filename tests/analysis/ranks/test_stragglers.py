@@ -97,6 +97,7 @@ def test_the_difference_of_a_rank_and_the_rest_adds_up_and_says_where():
     assert dict(added.times_ms) == pytest.approx(dict(rest.times_ms))
 
 
+@pytest.mark.slow
 def test_of_20_pairs_of_like_groups_at_most_3_have_a_real_term():
     """At a level of 5 % one is expected, and more than three come in one of sixty such trials."""
     real = 0

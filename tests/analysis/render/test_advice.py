@@ -5,8 +5,6 @@ experiments would take.
 from dataclasses import replace
 from types import SimpleNamespace
 
-import pytest
-
 from curvescope.analysis.decompose.overtaken import find_overtaken
 from curvescope.analysis.decompose.statistics import MATERIAL, Estimate
 from curvescope.analysis.diagnosis.explain import explain
@@ -21,6 +19,7 @@ from curvescope.profiling.recording.disturbed import _WAITED, Disturbance, Distu
 from curvescope.profiling.recording.probes import times_of_probes
 from curvescope.profiling.recording.store import STEP, open_recording
 
+from ...tables import ask_each
 from ..diagnosis.test_found_late import FOUND_LATE
 
 
@@ -37,7 +36,7 @@ def curve_of(times_ms):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("times_ms", "said"),
     [
         (
@@ -182,7 +181,7 @@ def test_the_rest_of_the_experiments_has_its_time_and_what_it_is_about():
     assert lead.endswith("and may decide what 2 changes save:")
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("meta", "said"),
     [
         (

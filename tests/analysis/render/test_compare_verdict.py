@@ -3,11 +3,11 @@
 import math
 from types import SimpleNamespace
 
-import pytest
-
 from curvescope.analysis.change import Change
 from curvescope.analysis.compare import ComparedLine
 from curvescope.analysis.render.compare import verdicts
+
+from ...tables import ask_each
 
 
 def comparison(speedups, rows_at, known):
@@ -31,7 +31,7 @@ def comparison(speedups, rows_at, known):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("speedups", "known", "says"),
     [
         (

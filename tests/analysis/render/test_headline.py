@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from curvescope.analysis.decompose.terms import IDLE, KERNELS, Key
 from curvescope.analysis.render.headline import largest_clauses
+
+from ...tables import ask_each
 
 
 def diagnosis_of(cores, kernels=0.1, kind="cpu", threads=2):
@@ -27,7 +28,7 @@ def diagnosis_of(cores, kernels=0.1, kind="cpu", threads=2):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("how", "words"),
     [
         ({"cores": 0.97}, "host work that is not recorded"),

@@ -5,6 +5,8 @@ from rich.cells import cell_len
 
 from curvescope.analysis.render.names import distinct_parts, fit, fit_all, readable, short_devices
 
+from ...tables import ask_each
+
 ADD = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
     "std::array<char*> >(int)"
@@ -12,7 +14,7 @@ ADD = (
 FPROP = "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x64x16_stage4"  # noqa: E501
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "width", "expected"),
     [
         ("aten::convolution_backward", 26, "aten::convolution_backward"),
@@ -92,7 +94,7 @@ def test_devices_have_short_names_where_these_differ():
     assert short_devices(both) == dict(zip(both, both, strict=True))
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("names", "parts"),
     [
         (
@@ -109,6 +111,7 @@ def test_names_that_begin_alike_are_told_apart_by_the_rest(names, parts):
     assert distinct_parts(names) == parts
 
 
+@pytest.mark.first_rows(3)
 @pytest.mark.parametrize("part", ["a", "<", "<a", "a.", "::", "(", "-", "a::b(", "_", " (", "a<b>"])
 def test_names_of_any_length_take_little_time(part):
     """A name of 64 kB took 43 s: patterns that begin at each character and read to the end."""

@@ -8,7 +8,7 @@ from curvescope.analysis.render import notebook  # noqa: F401 - as `curvescope.e
 from curvescope.analysis.render.words import html_text
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
-from ...shared import EXAMPLE
+from ...shared import EXAMPLE, ROOT
 from ..causes.planted_causes import planted
 from ..synthetic import times_of
 
@@ -61,7 +61,7 @@ def test_a_diagnosis_prints_what_the_terminal_shows(text_of, monkeypatch):
 
 
 def test_a_diagnosis_says_which_sizes_have_no_data():
-    recording = open_recording(EXAMPLE)
+    recording = open_recording(ROOT / "tests/data/causes/WaitsForItsInput")
     why = {"batch": 64, "why": "does not fit the time limit", "detail": "4 rounds take longer"}
     recording.meta["unmeasured"] = [why]
     found = explain(recording)

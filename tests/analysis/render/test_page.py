@@ -9,13 +9,15 @@ from rich.cells import cell_len
 
 from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.slow_steps import SlowSteps
+from curvescope.analysis.decompose.terms import KERNELS, Key
 from curvescope.analysis.diagnosis.explain import diagnose, explain
 from curvescope.analysis.render.cells import fitting
 from curvescope.analysis.render.found import SURE, find_all
-from curvescope.analysis.render.page import LINES, Page
+from curvescope.analysis.render.page import LINES, Page, _group
 from curvescope.profiling.recording.store import open_recording
 
 from ...shared import EXAMPLE, ROOT
+from ...tables import ask_each
 from ..synthetic import timed_steps
 
 SWEEPS = (
@@ -73,6 +75,15 @@ def test_the_page_of_the_example(diagnosis_of):
     assert largest.startswith("TIME at 32  conv backward 41 %")
     do = "DO 1  Run fc6 (Linear) forward through oneDNN: -15 % of it at batch 16"
     assert lines[lines.index(do) - 1].startswith("4  keep freed memory")
+
+
+@ask_each(
+    ("kind", "group"),
+    [("Conv2d", "conv"), ("BatchNorm1d", "batchnorm"), ("Applied", "applied"), ("Embed", "embed")],
+)
+def test_a_group_of_time_is_named_by_the_class_without_its_dimensions(kind, group):
+    key = Key("features.0", "forward", KERNELS)
+    assert _group(key, lambda _: kind) == f"{group} forward"
 
 
 def test_no_place_is_named_that_makes_less_than_what_counts(diagnosis_of):

@@ -12,6 +12,8 @@ from curvescope.analysis.render import report_data
 from curvescope.analysis.render.report_timeline import timeline
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
+from ...tables import ask_each
+
 STEPS = pd.DataFrame(
     {"step": [0], "start_ns": [1_000_000], "duration_ns": [100_000], "profiled": [True]}
 )
@@ -62,7 +64,7 @@ def test_layers_host_streams_copies_communication_and_idle_have_lanes():
     assert (found["kernels"], found["hidden"]) == (5, 0)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("api", "ranges", "reasons"),
     [
         (
@@ -86,7 +88,6 @@ def test_layers_host_streams_copies_communication_and_idle_have_lanes():
         ),
         (None, None, ["idle"] * 3),
     ],
-    ids=["calls", "ranges", "unknown"],
 )
 def test_an_idle_time_says_what_the_host_did_and_which_layer_follows(api, ranges, reasons):
     found = timeline(WORK, STEPS, [0], 8, api, None if ranges is None else lambda: ranges)

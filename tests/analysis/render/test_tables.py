@@ -45,6 +45,7 @@ def printed(renderable, width=None):
     return shown.getvalue()
 
 
+@pytest.mark.first_rows(24)
 @pytest.mark.parametrize("width", [80, 120, 200])
 @pytest.mark.parametrize("seed", range(25))
 def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(seed, width):

@@ -133,6 +133,6 @@ def test_what_is_no_product_of_experts_or_does_not_fit_the_cache_is_refused(monk
     dense = one_of("aten::bmm", CallNumbers(), tensor(4, 2, 8), tensor(4, 8, 8))
     assert "weights of experts" in ONE.reason_against(dense)
     family = one_of("aten::bmm", OF_WHOLE, tensor(4, 2, 8), tensor(4, 8, 8))
-    monkeypatch.setattr(experts, "shared_cache_bytes", lambda device: 128)
+    monkeypatch.setattr(experts, "read_shared_cache_bytes", lambda device: 128)
     with pytest.raises(CannotReplay, match="256 B, do not fit the last-level cache of 128 B"):
         ONE.call(Runnable.of(family, rebuild(family.at(2))), (2,))

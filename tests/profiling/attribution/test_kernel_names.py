@@ -18,7 +18,7 @@ from ...tables import ask_each
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.example[:40])
+@ask_each("rule", RULES)
 def test_every_rule_reads_its_own_example_and_names_its_source(rule):
     assert family(rule.example) == rule.family
     assert rule.source
@@ -95,6 +95,7 @@ def test_tiles_are_read_where_the_name_has_them(name, tile):
     assert read_name(name).tile == tile
 
 
+@pytest.mark.first_rows(8)
 @pytest.mark.parametrize(
     "profile", sorted(PROFILES.glob("*.json.gz")), ids=lambda path: path.name[:30]
 )

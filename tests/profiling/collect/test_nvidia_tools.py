@@ -271,6 +271,7 @@ def test_a_report_is_read_by_the_module_of_nsight_compute(monkeypatch, tmp_path)
     assert recording.meta["lost"] == {}
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     ("begin", "words"),
     [

@@ -41,7 +41,7 @@ def _with_torch(name, *, doubles=False):
         network, model, tokens, targets = of_small_bert(heads=heads, doubles=doubles)
         return without_dropout(made), network, model, tokens, targets
     network, model, images, targets = of_torch(name, doubles=doubles)
-    return without_dropout(description.described(name)), network, model, images, [targets]
+    return without_dropout(description.read_description(name)), network, model, images, [targets]
 
 
 def logits(keras, name):

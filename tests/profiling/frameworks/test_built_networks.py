@@ -33,7 +33,7 @@ from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from curvescope.profiling.workload import framework_step
 from curvescope.profiling.workload.networks import description, get_network, names
 from curvescope.profiling.workload.networks.channels_last import weights_of
-from curvescope.profiling.workload.networks.description import described
+from curvescope.profiling.workload.networks.description import read_description
 
 from ...tables import ask_each
 from .torch_networks import (
@@ -51,12 +51,14 @@ pytestmark = pytest.mark.filterwarnings("default")  # frameworks warn of each ot
 SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
 
 
+@pytest.mark.first_rows(6)
 @pytest.mark.parametrize("name", names())
 def test_a_description_is_that_of_the_torch_network(name):
     """After a change of a network `description.write` renews the file."""
-    assert described(name) == description.describe(get_network(name))
+    assert read_description(name) == description.describe(get_network(name))
 
 
+@pytest.mark.first_rows(6)
 @pytest.mark.parametrize("name", names())
 def test_parameters_have_torchs_names_and_shapes(name):
     import torch
@@ -64,19 +66,19 @@ def test_parameters_have_torchs_names_and_shapes(name):
     with torch.device("meta"):
         model = get_network(name).build()
     found = {path: tuple(one.shape) for path, one in model.named_parameters()}
-    assert described(name).parameters == found
+    assert read_description(name).parameters == found
 
 
 def test_a_module_of_the_users_own_is_refused():
     with pytest.raises(CurvescopeError, match="my:model is a module of PyTorch"):
-        described("my:model")
+        read_description("my:model")
 
 
 def test_a_description_of_text_has_as_many_tokens_as_asked():
-    assert described("bert_base").input_shape == (128,)
-    assert described("bert_base", 7).input_shape == (7,)
+    assert read_description("bert_base").input_shape == (128,)
+    assert read_description("bert_base", 7).input_shape == (7,)
     with pytest.raises(CurvescopeError, match="BERT takes 1 to 512 tokens, and not 513"):
-        described("bert_base", 513)
+        read_description("bert_base", 513)
 
 
 def test_an_operator_that_no_builder_knows_is_refused():
@@ -113,7 +115,7 @@ def test_jax_computes_torchs_logits(name):
 
     from curvescope.profiling.workload.networks import jax_build
 
-    made = without_dropout(described(name))
+    made = without_dropout(read_description(name))
     _, model, images, _ = of_torch(name)
     with torch.no_grad():
         expected = model.eval()(images).numpy()
@@ -133,7 +135,7 @@ def test_jax_computes_torchs_gradients_and_running_statistics(name):
     jax = pytest.importorskip("jax")
     from curvescope.profiling.workload.networks import jax_build
 
-    made = without_dropout(described(name))
+    made = without_dropout(read_description(name))
     network, model, images, targets = of_torch(name, doubles=True)
     network.loss(model.train()(images), targets).backward()
     with jax.enable_x64(True):
@@ -211,7 +213,7 @@ def test_jax_drops_shares_of_an_attention():
     assert difference(first, run(state, trains=False)[0]) > 1e-3
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("mode", "precision", "heads"),
     [("training", "fp32", True), ("forward+backward", "bf16", False), ("forward", "fp32", True)],
 )
@@ -299,7 +301,7 @@ def test_onnx_runtime_infers_in_fp32_alone(wrong, message):
     from curvescope.profiling.workload.networks import onnx_build
 
     with pytest.raises(CurvescopeError, match=message):
-        onnx_build.make_step(described("alexnet"), 2, **{"mode": "forward", **wrong})
+        onnx_build.make_step(read_description("alexnet"), 2, **{"mode": "forward", **wrong})
 
 
 @ask_each(
@@ -393,7 +395,7 @@ def test_a_layer_with_a_backward_pass_also_ran_forward(monkeypatch):
 
 
 def test_a_product_fused_with_a_sum_is_the_later_one():
-    before = framework_step.products_before(described("resnet50").rows)
+    before = framework_step.products_before(read_description("resnet50").rows)
     assert before["res2a.relu"] == "res2a.residual.res2a_branch2c"
     assert before["conv1_relu"] == "conv1"
     assert "pool1" not in before

@@ -9,6 +9,8 @@ from curvescope.profiling.hardware import ceilings
 from curvescope.profiling.hardware.ceilings import Ceiling, Ceilings
 from curvescope.profiling.hardware.limits import hardware_of
 
+from ...tables import ask_each
+
 CPU = {"kind": "cpu", "name": "A CPU (R) @ 2 GHz", "threads": 2}
 FOUND = Ceilings(
     CPU,
@@ -46,7 +48,7 @@ def test_the_newest_counts_and_none_is_overwritten(data_folder):
     assert ceilings.load(CPU) == later
 
 
-@pytest.mark.parametrize("changes", [{"threads": 4}, {"name": "another"}, {"kind": "cuda"}])
+@ask_each("changes", [{"threads": 4}, {"name": "another"}, {"kind": "cuda"}])
 def test_another_device_has_none(changes):
     ceilings.save(FOUND)
     assert ceilings.load({**CPU, **changes}) is None

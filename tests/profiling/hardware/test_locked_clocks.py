@@ -14,7 +14,7 @@ import pytest
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware import locked_clocks as module
-from curvescope.profiling.hardware.locked_clocks import locked_clocks, read_locked_clock_hz
+from curvescope.profiling.hardware.locked_clocks import lock_clocks, read_locked_clock_hz
 from curvescope.profiling.hardware.nvml import NvmlDevice
 
 from .test_clocks import fake_nvml
@@ -45,7 +45,7 @@ def calls(monkeypatch):
 
 @pytest.mark.parametrize(("asked", "locked"), [(None, 1590), (1200, 1200)])
 def test_a_clock_is_locked_in_the_block_and_recordings_of_it_say_so(calls, asked, locked):
-    with locked_clocks("cuda:0", asked) as mhz:
+    with lock_clocks("cuda:0", asked) as mhz:
         assert mhz == locked
         assert read_locked_clock_hz() == locked * 1_000_000
         assert calls == [(locked, locked)]
@@ -55,7 +55,7 @@ def test_a_clock_is_locked_in_the_block_and_recordings_of_it_say_so(calls, asked
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
 def test_an_error_in_the_block_unlocks(calls, error):
-    with pytest.raises(error), locked_clocks("cuda:0"):
+    with pytest.raises(error), lock_clocks("cuda:0"):
         raise error
     assert calls[-1] == "unlocked"
 
@@ -66,7 +66,7 @@ def test_a_signal_that_would_end_the_process_unlocks_first_and_keeps_its_exit_co
     before = signal.getsignal(number)
 
     def be_ended():
-        with locked_clocks("cuda:0"):
+        with lock_clocks("cuda:0"):
             os.kill(os.getpid(), number)
             signal.pause()
 
@@ -83,7 +83,7 @@ def test_without_the_right_to_lock_it_says_who_has_it_and_leaves_nothing_locked(
         nvmlDeviceResetGpuLockedClocks=lambda _: calls.append("reset"),
     )
     monkeypatch.setattr(module, "find_device", lambda device: NvmlDevice(nvml, "handle"))
-    with pytest.raises(CurvescopeError, match="root"), locked_clocks("cuda:0", 1500):
+    with pytest.raises(CurvescopeError, match="root"), lock_clocks("cuda:0", 1500):
         pytest.fail("the block must not run")
     assert read_locked_clock_hz() is None
 
@@ -95,7 +95,7 @@ def test_a_clock_that_cannot_be_unlocked_is_said_with_the_command_that_does(
         nvmlDeviceSetGpuLockedClocks=lambda *_: None, nvmlDeviceResetGpuLockedClocks=None
     )
     monkeypatch.setattr(module, "find_device", lambda device: NvmlDevice(nvml, "handle"))
-    with locked_clocks("cuda:0", 1500):
+    with lock_clocks("cuda:0", 1500):
         pass
     assert "nvidia-smi -rgc" in capsys.readouterr().err
 
@@ -135,7 +135,7 @@ LOCKING = """
 import sys
 from curvescope.profiling.hardware import locked_clocks
 locked_clocks.find_device.__globals__["_cuda_bus_id"] = lambda index: None
-with locked_clocks.locked_clocks("cuda:0", 1200):
+with locked_clocks.lock_clocks("cuda:0", 1200):
     print("locked", flush=True)
     sys.stdin.read()
 """

@@ -14,13 +14,14 @@ import pytest
 from curvescope.profiling.hardware import neighbours
 from curvescope.profiling.hardware.neighbours import find_neighbours, neighbours_on
 from curvescope.profiling.hardware.nvml import NvmlDevice
-from curvescope.profiling.hardware.register import registered
+from curvescope.profiling.hardware.register import register
 from curvescope.profiling.measure import visit
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.recording.store import open_recording
 
+from ...tables import ask_each
 from ..measure.fake_clock import FakeClock, FakeWorkload, record_step
 
 # A shell (10) started this process (20), which started a worker (30); 40 and 50 are of somebody
@@ -46,7 +47,7 @@ def on_gpu(*pids, gigabytes=2):
     return NvmlDevice(library, "handle")
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("running", "pids", "unknown"),
     [
         ((10, 20, 30), (), 0),
@@ -98,8 +99,8 @@ def test_a_neighbour_of_one_visit_is_a_warning_of_the_recording(tmp_path, monkey
 
 HOLDS = """
 import sys
-from curvescope.profiling.hardware.register import registered
-with registered("alexnet into runs/a"):
+from curvescope.profiling.hardware.register import register
+with register("alexnet into runs/a"):
     print("ready", flush=True)
     sys.stdin.read()
 """
@@ -117,7 +118,7 @@ def another_measurement():
 
 
 def test_on_a_cpu_other_measurements_of_curvescope_are_named():
-    with registered("mine"):
+    with register("mine"):
         assert find_neighbours("cpu") is None
         with another_measurement() as other:
             assert find_neighbours("cpu").sentence == (
@@ -145,7 +146,7 @@ def test_a_register_that_cannot_be_used_is_none(tmp_path, monkeypatch, how):
         os.mkfifo(tmp_path / "curvescope" / "4711")
     else:
         monkeypatch.setattr(os, "getuid", lambda: 4711)
-    with registered("mine"):
+    with register("mine"):
         assert find_neighbours("cpu") is None
 
 

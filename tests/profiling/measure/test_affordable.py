@@ -14,6 +14,7 @@ from curvescope.profiling.measure.sweep import LEFT_OUT, run_sweep
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.any_workload import FirstProfiled
 
+from ...tables import ask_each
 from .fake_clock import FakeWorkload, clock
 
 __all__ = ["clock"]  # a fixture
@@ -81,8 +82,9 @@ def rounds_of(recording):
     return steps[~steps["profiled"]].groupby("batch")["round"].nunique().to_dict()
 
 
+@pytest.mark.first_rows(15)
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("largest_s", [0.7, 1.3, 2.0, 3.5, 5.0, 8.0, 12.0, 19.9])
+@pytest.mark.parametrize("largest_s", [19.9, 12.0, 8.0, 5.0, 3.5, 2.0, 1.3, 0.7])
 def test_a_sweep_ends_within_its_limit_whatever_a_step_takes(sweep, largest_s, shape):
     recording, took_s = sweep(largest_s, shape)
     rounds = rounds_of(recording)
@@ -98,7 +100,8 @@ def test_a_sweep_ends_within_its_limit_whatever_a_step_takes(sweep, largest_s, s
     assert {one["why"] for one in recording.meta["unmeasured"]} <= {LEFT_OUT}
 
 
-@pytest.mark.parametrize("largest_s", [0.001, 0.02, 0.3, 1.5, 5.0])
+@pytest.mark.first_rows(3)
+@pytest.mark.parametrize("largest_s", [5.0, 1.5, 0.3, 0.02, 0.001])
 def test_a_limit_holds_beside_a_compiler(sweep, largest_s):
     """A step takes up to three times as long as the one before, at any time."""
     random = np.random.default_rng(0)
@@ -106,17 +109,19 @@ def test_a_limit_holds_beside_a_compiler(sweep, largest_s):
     assert took_s <= 1.1 * LIMIT_S
 
 
+@pytest.mark.first_rows(3)
 @pytest.mark.parametrize(
     ("largest_s", "limit_s"),
-    [(1.3, 5.0), (1.3, 27.0), (9.0, 300.0), (0.001, 3.0), (0.01, 4.0), (0.1, 10.0)],
+    [(1.3, 5.0), (1.3, 27.0), (0.01, 4.0), (0.001, 3.0), (0.1, 10.0), (9.0, 300.0)],
 )
 def test_a_limit_of_any_length_holds(sweep, largest_s, limit_s):
     _, took_s = sweep(largest_s, limit_s=limit_s, protocol="quick")
     assert took_s <= 1.1 * limit_s
 
 
+@pytest.mark.first_rows(3)
 @pytest.mark.parametrize(
-    ("largest_s", "conversion_s"), [(0.04, 8.0), (0.04, 3.0), (0.3, 4.0), (1.3, 6.0), (2.0, 5.0)]
+    ("largest_s", "conversion_s"), [(1.3, 6.0), (2.0, 5.0), (0.3, 4.0), (0.04, 8.0), (0.04, 3.0)]
 )
 def test_a_limit_holds_where_a_profile_takes_long_to_convert(sweep, largest_s, conversion_s):
     """A step of 25 ms with 20,000 operators took 8 s for each profile, and a sweep of 60 s 89."""
@@ -153,22 +158,23 @@ def on_gpu(monkeypatch):
     monkeypatch.setattr(visit, "warm_up_ns", lambda _: WARM_UP_NS)
 
 
-def test_the_last_rounds_on_a_gpu_visit_every_size(sweep, monkeypatch):
+@pytest.mark.first_rows(1)
+@pytest.mark.parametrize("limit_s", [10.0, 12.0, 14.0, 16.0])
+def test_the_last_rounds_on_a_gpu_visit_every_size(sweep, monkeypatch, limit_s):
     """Short visits take the time in which the GPU reaches its clocks: unless that is planned, the
     time ends amid rounds.
     """
     on_gpu(monkeypatch)
-    for limit_s in (10.0, 12.0, 14.0, 16.0):
-        recording, took_s = sweep(0.002, limit_s=limit_s, conversion=0.1)
-        steps = recording.frame("steps")
-        sizes = steps[~steps["profiled"]].groupby("round")["batch"].nunique()
-        assert took_s <= 1.1 * limit_s
-        assert set(sizes) == {len(BATCHES)}
+    recording, took_s = sweep(0.002, limit_s=limit_s, conversion=0.1)
+    steps = recording.frame("steps")
+    sizes = steps[~steps["profiled"]].groupby("round")["batch"].nunique()
+    assert took_s <= 1.1 * limit_s
+    assert set(sizes) == {len(BATCHES)}
 
 
 def test_a_gpu_profiles_every_second_round_after_two(sweep, monkeypatch):
     on_gpu(monkeypatch)
-    steps = sweep(0.02, conversion=0.05)[0].frame("steps")
+    steps = sweep(0.02, limit_s=20.0, conversion=0.05)[0].frame("steps")
     for batch in BATCHES:
         profiled = steps.loc[steps["profiled"] & (steps["batch"] == batch), "round"]
         assert sorted(set(profiled))[:4] == [0, 1, 3, 5]
@@ -194,10 +200,14 @@ def test_a_few_rounds_of_fast_steps_are_made_however_short_the_limit_is(sweep):
 
 
 def test_steps_that_fit_are_measured_at_every_size_in_many_rounds(sweep):
+    """Two rounds are profiled, as marks time every one."""
     recording, took_s = sweep(0.3)
     assert recording.meta["unmeasured"] == []
     assert min(rounds_of(recording).values()) >= 8
     assert took_s > 0.8 * LIMIT_S
+    steps, marks = recording.frame("steps"), recording.frame("marks")
+    assert steps[steps["profiled"]].groupby("batch")["round"].nunique().max() == 2
+    assert marks.groupby("batch")["round"].nunique().min() >= 8
 
 
 def test_the_largest_size_comes_first_then_the_smallest_and_the_middle(sweep):
@@ -221,6 +231,7 @@ def test_sizes_of_which_no_rounds_fit_are_left_out_and_named(sweep):
         assert (one["why"], one["detail"]) == (LEFT_OUT, "4 rounds of it take longer")
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(("limit_s", "largest_s"), [(10.0, 0.1), (10.0, 0.15), (12.0, 0.18)])
 def test_probes_take_what_all_sizes_that_were_asked_for_leave(sweep, limit_s, largest_s):
     """Probes were made, and one to two of these sizes had no data."""
@@ -235,7 +246,8 @@ def test_nothing_is_probed_where_a_size_that_was_asked_for_is_left_out(sweep):
     assert "probes" not in recording.meta
 
 
-@pytest.mark.parametrize("largest_s", [0.7, 2.0, 5.0])
+@pytest.mark.first_rows(2)
+@pytest.mark.parametrize("largest_s", [5.0, 2.0, 0.7])
 def test_the_time_left_falls_and_what_fits_is_said(sweep, largest_s):
     """Progress counts the visits of the first round, which profile and take far longer than later
     ones.
@@ -252,20 +264,13 @@ def test_the_time_left_falls_and_what_fits_is_said(sweep, largest_s):
         assert reports[-1].allows == f"about {max(made.values())} rounds of {sizes}"
 
 
-def test_two_rounds_are_profiled_where_marks_time_every_one(sweep):
-    recording, _ = sweep(0.3)
-    steps, marks = recording.frame("steps"), recording.frame("marks")
-    assert steps[steps["profiled"]].groupby("batch")["round"].nunique().max() == 2
-    assert marks.groupby("batch")["round"].nunique().min() >= 8
-
-
 def test_a_sweep_without_a_limit_makes_all_its_rounds(sweep):
     recording, took_s = sweep(5.0, limit_s=None, protocol="addfor")
     assert set(rounds_of(recording).values()) == {10}
     assert took_s > LIMIT_S
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("step_s", "sizes", "trials"),
     [
         # 32 takes 0.6 s at most: one trial tells it

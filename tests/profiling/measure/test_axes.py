@@ -5,8 +5,10 @@ import pytest
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.axes import Axes, parse_axes
 
+from ...tables import ask_each
 
-@pytest.mark.parametrize(
+
+@ask_each(
     ("texts", "batches", "expected"),
     [
         ((), None, Axes("batch", (1, 2, 4, 8, 16, 32))),
@@ -26,9 +28,7 @@ def test_a_curve_has_one_axis_with_several_values():
         parse_axes(("tokens=64,96",), (1, 2))
 
 
-@pytest.mark.parametrize(
-    "text", ["tokens", "=3", "two words=3", "tokens=", "tokens=a", "tokens=8,4"]
-)
+@ask_each("text", ["tokens", "=3", "two words=3", "tokens=", "tokens=a", "tokens=8,4"])
 def test_what_is_no_axis_is_refused(text):
     with pytest.raises(CurvescopeError):
         parse_axes((text,))

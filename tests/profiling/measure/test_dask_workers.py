@@ -10,6 +10,7 @@ from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.dask_workers import DaskWorkers, WorkerLostError
 from curvescope.profiling.measure.visits import KILLED, Empty, Visit, VisitPlan
 
+from ...tables import ask_each
 from .fake_measurers import CARD, machine
 from .killed_worker import TWO_ROUNDS, check_killed_worker, spread_models
 
@@ -87,7 +88,7 @@ def test_a_visit_that_ends_every_worker_costs_that_batch_size_alone():
     assert (found.why, len(cluster.machines)) == (KILLED, 1)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "odd", [{"device": {**CARD, "name": "Fake 200"}}, {"cpu": "Other CPU"}, {"torch": "2.6.0"}]
 )
 def test_workers_of_different_kinds_are_refused(odd):

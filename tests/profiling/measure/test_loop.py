@@ -41,6 +41,7 @@ from curvescope.profiling.recording.rank_info import RankInfo
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ...kernels.fakes import FakeBackend, exact
+from ...tables import ask_each
 from .fake_clock import (
     COLD_NS,
     OVERHEAD_NS,
@@ -185,7 +186,7 @@ def test_conditions_of_a_group_stay_together():
     ]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("rounds", "disturbed", "limit_s", "made"),
     [
         ((2, 4), lambda batch, round_: False, None, 4),
@@ -264,7 +265,7 @@ def test_causes_see_clocks_sampled_between_the_steps(tmp_path, clock, monkeypatc
     assert not any(((steps["start_ns"] < at) & (at < ends)).any() for at in clocks["start_ns"])
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("message", "expected"),
     [
         ("CUDA out of memory. Tried to allocate 2.00 GiB", True),
@@ -403,9 +404,7 @@ def lasting(clock, unit_ns):
     return visit
 
 
-@pytest.mark.parametrize(
-    ("limit_s", "rounds"), [(0.001, 2), (0.0209, 2), (0.0211, 3), (0.0281, 4), (1.0, 9)]
-)
+@ask_each(("limit_s", "rounds"), [(0.001, 2), (0.0209, 2), (0.0211, 3), (0.0281, 4), (1.0, 9)])
 def test_no_round_starts_that_would_end_beyond_the_time_limit(limit_s, rounds):
     """A round is one visit each of 1, 2 and 4 ms: the third ends after 21 ms."""
     clock = FakeClock()

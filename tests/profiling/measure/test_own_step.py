@@ -21,6 +21,8 @@ from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import get_network
 from curvescope.profiling.workload.own_step import OwnStep, load_make_step, spec_of
 
+from ...tables import ask_each
+
 SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
 NOTHING_PROFILED = Protocol("short", (3, 3), 1, (2, 2), 0.0, 0, None)
 
@@ -126,9 +128,7 @@ def make_forward(batch):
     return lambda: SHARED(inputs).sum()
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [(SHARED, "SHARED"), (nn.Linear(8, 4), None), (None, None)]
-)
+@ask_each(("module", "name"), [(SHARED, "SHARED"), (nn.Linear(8, 4), None), (None, None)])
 def test_other_processes_know_a_given_module_by_its_variable(module, name):
     workload = OwnStep(make_forward, "cpu", module=module)
     found = configuration_of(workload.spec)

@@ -19,11 +19,13 @@ from curvescope.profiling.recording.probes import Jumps, probes_sentence
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload import own_step
 
+from ...tables import ask_each
 from .fake_clock import FakeWorkload, clock
 
 __all__ = ["clock"]  # a fixture
 
 
+@pytest.mark.first_rows(8)
 @pytest.mark.parametrize("published", PUBLISHED, ids=lambda published: published.where)
 def test_a_published_anomaly_is_found_at_its_size(published):
     assert found(published, "even", range(3)) == 3
@@ -36,6 +38,7 @@ def test_nine_of_ten_published_anomalies_are_found_at_their_size_beside_slow_sta
     )
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize("noise", ["even", "spikes", "two states", "slow visits"])
 def test_no_jump_is_found_on_a_straight_line(noise):
     """Further rounds may be made for one; they show none."""
@@ -48,7 +51,7 @@ def test_what_leaves_the_line_smoothly_is_no_jump():
     assert sum(bool(sweep(square, "even", seed).looked) for seed in range(8)) <= 1  # by chance
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("sizes", "probed"),
     [
         ((1, 2, 4, 8), [3, 5, 9, 6, 7]),

@@ -15,6 +15,8 @@ from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording.axis import BATCH, Axis
 from curvescope.profiling.workload.program import Program
 
+from ...tables import ask_each
+
 LOOP = """
 import sys, time
 how, batch = sys.argv[1], int(sys.argv[2])
@@ -81,14 +83,13 @@ def steps_of(period, count, slow_ms=100.0, usual_ms=10.0):
     return [round(time_ms * MS) for time_ms in times_ms]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("durations_ns", "longer"),
     [
         (steps_of(1000, 100), 1),  # none is slow
         (steps_of(2, 100), 1),  # fifty periods
         (steps_of(64, 100), 2),  # one period, and a half
     ],
-    ids=["alike", "every second", "every sixty-fourth"],
 )
 def test_a_run_grows_until_it_shows_the_period_of_slow_steps(durations_ns, longer):
     steps = Command(Program(("python", "train.py", "{batch}")), Axis(BATCH))

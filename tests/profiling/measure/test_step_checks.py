@@ -143,6 +143,7 @@ print(json.dumps([compiled, steps]))
 """
 
 
+@pytest.mark.slow
 def test_a_compiled_step_over_ten_sizes_in_one_process(run_compiling, tmp_path):
     """From the ninth shape on torch runs it eagerly, without an error (vllm 27178, TensorRT-LLM
     6142).
@@ -185,6 +186,7 @@ def test_the_excess_of_sizes_beyond_the_limit_is_that_of_the_recompile_limit(tmp
     assert evidence[1].after == "16"
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("codes", [("none", "none"), ("own", "own"), (None, None), ("none", None)])
 def test_sizes_that_run_the_same_code_have_no_such_cause(codes):
     plan = Plan(
@@ -238,6 +240,7 @@ print(dict(read_compilations().breaks), set(read_compilations().places))
 """
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
 def test_a_program_without_a_break_has_none(run_compiling, tmp_path, optimizer):
     """Torch divides the graph around the step of each of its optimizers; and ranges of layers, in
@@ -317,6 +320,7 @@ print(counts.compiled, counts.refused > 0)
 """
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize(
     ("factor", "dynamic", "counted"),
     [
@@ -375,6 +379,7 @@ def test_what_is_wrong_with_the_steps_is_one_sentence(monkeypatch, visits, said)
     assert said is None or re.search(said, lines[0])
 
 
+@pytest.mark.slow
 def test_a_real_step_that_keeps_its_tensors_and_grows_is_reported(tmp_path):
     def make_step(batch):
         kept = []

@@ -32,6 +32,8 @@ from curvescope.profiling.measure.sweep_plan import (
 from curvescope.profiling.measure.visits import Visit, VisitPlan
 from curvescope.profiling.recording.store import Status, open_recording
 
+from ...tables import ask_each
+
 TWO_ROUNDS = Protocol("two", (2, 2), 1, (2, 2), visit_s=0.0, profiled_steps=1, time_limit_s=None)
 ONE_ROUND = Protocol("one", (1, 1), 1, (1, 1), visit_s=0.0, profiled_steps=0, time_limit_s=None)
 
@@ -166,6 +168,7 @@ def test_a_killed_sweep_leaves_nothing_running(workplace):
         process.communicate(timeout=600)
 
 
+@pytest.mark.slow
 def test_out_of_memory_under_a_limit_is_recorded_and_the_other_batch_sizes_are_measured(workplace):
     limited = configuration("hungry", "forward", memory_limit_bytes=300 << 20)
     (recording,), failed = sweep(workplace / "r", [limited], (1, 16, 256))
@@ -223,8 +226,8 @@ def test_the_largest_batch_that_fits_is_found_and_measured(workplace):
     assert measured | {batch for batch, _ in unmeasured} == set(recording.meta["batches"])
 
 
-@pytest.mark.parametrize("limit", [0, 1, 2, 3, 63, 64, 65, 1000, 40000])
-@pytest.mark.parametrize("first", [1, 8])
+@ask_each("limit", [0, 1, 2, 3, 63, 64, 65, 1000, 40000])
+@ask_each("first", [1, 8])
 def test_the_search_is_right_to_a_32nd(limit, first):
     tried = []
     largest, too_large = find_largest(lambda batch: tried.append(batch) or batch <= limit, first)

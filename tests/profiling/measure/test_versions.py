@@ -24,13 +24,14 @@ from curvescope.profiling.measure.versions import (
 from curvescope.profiling.measure.visits import Empty, Look, Visit
 from curvescope.profiling.recording.store import TOGETHER, open_recording
 
+from ...tables import ask_each
 from .fake_measurers import machine
 from .test_processes import assert_ends
 
 STEP = Configuration.of_step("step.py:make_step", "cpu")
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("text", "version"),
     [
         ("base=main", Version("base", "main")),
@@ -46,7 +47,7 @@ def test_a_version_is_a_folder_or_revision_with_its_interpreter_and_variables(te
     assert Version.parse(text) == version
 
 
-@pytest.mark.parametrize("text", ["main", "base=", "=main", "a/b=main", "base=main,threads"])
+@ask_each("text", ["main", "base=", "=main", "a/b=main", "base=main,threads"])
 def test_another_form_is_refused_with_the_right_one(text):
     with pytest.raises(CurvescopeError, match="write NAME=FOLDER or NAME=REVISION"):
         Version.parse(text)

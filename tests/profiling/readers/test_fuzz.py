@@ -11,8 +11,8 @@ from .sharing import FORMATS, feed_apart
 @pytest.mark.parametrize(
     "numbers",
     [
-        range(20),
-        pytest.param(range(20, 40), marks=pytest.mark.slow),
+        range(10),
+        pytest.param(range(10, 40), marks=pytest.mark.slow),
         pytest.param(range(40, 110), marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )

@@ -103,7 +103,8 @@ def test_lists_are_refused_in_memory_in_proportion_to_how_many_are_allowed(monke
 
 
 def test_a_limit_is_raised_by_the_environment(monkeypatch):
-    data = nested_lists(1_100_000)
+    monkeypatch.setattr(plain_pickle, "PICKLE_FREE_CONTAINERS", 1 << 17)
+    data = nested_lists(140_000)
     with pytest.raises(CurvescopeError, match="CURVESCOPE_LIMITS=10"):
         load(data)
     monkeypatch.setenv("CURVESCOPE_LIMITS", "2")

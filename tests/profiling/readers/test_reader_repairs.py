@@ -205,6 +205,7 @@ def texts(tmp_path):
     yield exported(tmp_path).read_text()
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize(
     "place", range(5), ids=["PyTorch", "TensorFlow 1", "TensorFlow 2", "JAX", "Curvescope"]
 )

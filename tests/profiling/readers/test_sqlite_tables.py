@@ -203,7 +203,7 @@ def test_damage_is_refused_or_read_and_never_crashes_or_hangs(tmp_path):
     write(tmp_path / "whole", [(i * 977, "n" * (i * 37 % 3000), -i) for i in range(400)], 512)
     whole = (tmp_path / "whole").read_bytes()
     refused = 0
-    for number in range(400):
+    for number in range(150):
         random = Random(number)
         data = bytearray(whole)
         for _ in range(random.choice((1, 5, 50))):
@@ -219,4 +219,4 @@ def test_damage_is_refused_or_read_and_never_crashes_or_hangs(tmp_path):
                 outcomes.append("refused")
         assert outcomes[0] == outcomes[1]
         refused += outcomes[0] == "refused"
-    assert 50 < refused < 400
+    assert 20 < refused < 150

@@ -38,7 +38,7 @@ def read(path, usual=None):
     return found, trace
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     events,
     st.dictionaries(text, values, max_size=3),

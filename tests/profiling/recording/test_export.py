@@ -26,6 +26,7 @@ assert len(NAMES) >= 11
 FURTHER = {name for place, name in enumerate(NAMES) if place % 3}  # CI asks of these too
 
 
+@pytest.mark.first_rows(6)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.slow if name in FURTHER else ()) for name in NAMES],

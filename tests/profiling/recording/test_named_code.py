@@ -16,6 +16,8 @@ from curvescope.profiling.recording.named_code import (
     signature_entry,
 )
 
+from ...tables import ask_each
+
 OWN_STEP = {
     "network": "mine",
     "step": "train.py:make_step",
@@ -60,9 +62,7 @@ def test_what_this_user_measured_runs_again(spec):
     check_recorded_code("runs/x", recorded(spec), False)
 
 
-@pytest.mark.parametrize(
-    "spec", [{"network": "alexnet"}, {"network": "vgg_a", "mode": "training"}, {}]
-)
+@ask_each("spec", [{"network": "alexnet"}, {"network": "vgg_a", "mode": "training"}, {}])
 def test_networks_of_ours_need_no_signature(spec):
     assert SIGNATURE not in recorded(spec)
     check_recorded_code("runs/x", spec, False)
@@ -75,7 +75,7 @@ def test_somebody_elses_recording_is_refused_and_its_code_named():
     assert "has no signature" in message
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "change",
     [
         {"step": "other.py:make_step"},

@@ -38,6 +38,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.first_rows(8)
 @pytest.mark.parametrize("name", names())
 def test_costs_are_the_published_ones(name):
     """The papers round to two digits, and GoogLeNet's to one and a half.
@@ -112,6 +113,7 @@ DEEPER = (
 DEEPER_MARKS = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
+@pytest.mark.first_rows(4)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=DEEPER_MARKS if name in DEEPER else []) for name in names()],

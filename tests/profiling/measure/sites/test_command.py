@@ -35,6 +35,8 @@ from curvescope.profiling.recording.named_code import check_recorded_code
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from curvescope.profiling.workload.program import Program, line_pattern, steps_of_lines
 
+from ....tables import ask_each
+
 SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 0, None)
 PRINTING = """
 import sys, time
@@ -349,7 +351,7 @@ def test_a_command_with_a_secret_is_recorded_without_it_and_runs_again_for_its_u
             check_recorded_code(recording.path, recording.meta, run_its_code)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("command", "name"),
     [
         (("python", "-u", "src/train.py", "--batch-size", "{batch}"), "train.py"),
@@ -399,7 +401,7 @@ def called(shapes, name="act", calls=100, has_gradient=False):
     return {"name": name, "calls": calls, "shapes": shapes, "has_gradient": has_gradient}
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("by_size", "entry"),
     [
         ([("act", [called("(8, 4)")]), ("act", [called("(16, 4)")])], {}),

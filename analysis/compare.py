@@ -33,6 +33,7 @@ from .aligned_rows import OTHERS, align
 from .change import Change
 from .decompose.averaged_steps import list_used_steps
 from .decompose.curve import UNKNOWN, Curve
+from .decompose.functionals import Condition
 from .decompose.repeated_layers import in_any_block
 from .decompose.statistics import FASTER_HALF, LEVEL, Estimate, Floats, estimate, holm, moderate
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, main_kernels
@@ -221,7 +222,7 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
             f"Batch {batch} is not in every recording; common are {', '.join(map(str, common))}."
         )
     profiled = _list_profiled(sides, common)
-    chosen = batch
+    chosen: Condition | None = batch
     if chosen is None and profiled:
         chosen = profiled[-1]
     by = by or _common_rows(sides)

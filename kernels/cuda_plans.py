@@ -101,8 +101,9 @@ def _gemm(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # no
     transposes = problem.transpose[::-1].lower()
     shape = (problem.n, problem.m)
     extents = [np.int32(extent) for extent in (*shape, problem.k)]
-    arguments = (Buffer(1), Buffer(0), Buffer(2), *extents, np.float32(1), np.float32(0))
-    launch = KernelLaunch(f"sgemm_{transposes}", tile_grid(*shape), arguments)
+    arguments: list[Buffer | np.generic] = [Buffer(1), Buffer(0), Buffer(2), *extents]
+    arguments += [np.float32(1), np.float32(0)]
+    launch = KernelLaunch(f"sgemm_{transposes}", tile_grid(*shape), tuple(arguments))
     buffers = (*operands, np.zeros(shape, np.float32))
     return LaunchPlan(buffers, launch, _read_float64(2, shape))
 

@@ -49,7 +49,8 @@ def tokens_of(layer: str, calls: Sequence[Mapping[str, Any]], members: int) -> E
     by_layer: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for call in calls:
         by_layer[call["layer"]].append(call)
-    of_each, experts, all_known = [], 0, True
+    of_each: list[int] = []
+    experts, all_known = 0, True
     for of_layer in by_layer.values():
         stack = _of_stack(layer, of_layer)
         of_each += stack.of_each

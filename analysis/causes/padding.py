@@ -33,7 +33,7 @@ def weigh_padding(case: Case) -> Claim | None:
     where = "kernels.name" if block.is_tile else "kernels.duration_ns"
     low, high = block.within
     evidence = (
-        cite("samples that are computed", map(block.padded, case.sides), "", where),
+        cite("samples that are computed", map(block.pad, case.sides), "", where),
         cite(
             "time of those that fill the last block", map(time_padding, case.sides), "ms", "model"
         ),

@@ -97,7 +97,8 @@ def asks_for_more(case: Case) -> bool:
 
     Work that a larger size does instead of something else is no more work by its count.
     """
-    asking_ms, of_all_ms = [], []
+    asking_ms: list[float] = []
+    of_all_ms: list[float] = []
     last = case.functional.last
     for part in _parts(case):
         if last not in part.work:

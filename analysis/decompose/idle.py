@@ -115,12 +115,13 @@ class StepHostSpans:
         """
         first = np.searchsorted(self._ended_ns, begin_ns, side="right")
         last = np.searchsorted(self.start_ns, end_ns, side="left")
-        near = np.arange(first, last, dtype=np.int64)
-        near = near[self.end_ns[near] > begin_ns]
+        place = np.arange(first, last, dtype=np.int64)
+        near: Ints = place[self.end_ns[place] > begin_ns]
         if not len(processes) or self._every_process.issubset(processes):
             return near
         own = self.processes[near]
-        return near[np.isin(own, processes) | np.isnan(own)]
+        wanted: Ints = near[np.isin(own, processes) | np.isnan(own)]
+        return wanted
 
     def launches_of(self, work: pd.DataFrame) -> tuple[Ints, Ints]:
         """When the calls that launched some work returned, far in the future where they are

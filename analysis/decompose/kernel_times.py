@@ -485,7 +485,8 @@ class _Groups:
 
     def _add_up(self, table: pa.Table) -> pa.Table:
         keys = [*self._keys, _KNOWN]
-        present, absent = ["exclusive_ns", "calls"], []
+        present = ["exclusive_ns", "calls"]
+        absent: list[str] = []
         for amount in self._amounts:
             is_absent = table[amount].null_count == table.num_rows
             (absent if is_absent else present).append(amount)

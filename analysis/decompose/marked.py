@@ -190,7 +190,8 @@ class Marked:
         pairs = pd.MultiIndex.from_frame(table[["layer", "phase"]])
         codes, different = pairs.factorize()
         places = np.array([find(*pair) for pair in different], np.int64)
-        return places[codes]
+        positions: Ints = places[codes]
+        return positions
 
 
 def _idle_rows_of(

@@ -51,7 +51,8 @@ def _sum_times(lines: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def _longest_last(rows: pd.DataFrame) -> Iterable[Any]:
-    return rows.sort_values("duration_ns", kind="stable").itertuples()
+    ordered: Iterable[Any] = rows.sort_values("duration_ns", kind="stable").itertuples()
+    return ordered
 
 
 def by_line(times: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:

@@ -57,8 +57,8 @@ def group_of(name: str, reduction: Reduction, less: Reduction | None = None) -> 
     ranks = set(reduction.column("ranks", "rank").tolist())
     if less is not None:
         ranks -= set(less.column("ranks", "rank").tolist())
-        for key, time in _sums(less).items():
-            sums[key] -= time
+        for place, time in _sums(less).items():
+            sums[place] -= time
         for step, count in _members(less).items():
             members[step] -= count
     members = {step: count for step, count in members.items() if count}

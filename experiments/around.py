@@ -59,8 +59,9 @@ class StepProblem:
         size = getattr(self.problem, self.axis)
         problems = {}
         for neighbour in list_neighbours(size):
+            changed: dict[str, Any] = {self.axis: neighbour}
             try:
-                problems[neighbour] = replace(self.problem, **{self.axis: neighbour})
+                problems[neighbour] = replace(self.problem, **changed)
             except CurvescopeError:  # e.g. channels that groups do not divide
                 continue
         made = along(self.axis, problems)

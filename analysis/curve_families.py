@@ -241,12 +241,10 @@ class _Search:
     @property
     def constant(self) -> float:
         """What every cost has beside the squares."""
-        return -2 * (
-            math.lgamma(self.strength)
-            - math.lgamma(WEIGHT / 2)
-            + WEIGHT / 2 * math.log(WEIGHT * USUAL_NOISE**2)
-            + (self.count - 1) / 2 * math.log(2)
-        )
+        likelihood = math.lgamma(self.strength) - math.lgamma(WEIGHT / 2)
+        likelihood += WEIGHT / 2 * math.log(WEIGHT * USUAL_NOISE**2)
+        likelihood += (self.count - 1) / 2 * math.log(2)
+        return float(-2 * likelihood)
 
     def likelihoods(self, rest: Floats) -> Floats:
         """The logarithm of the likelihood of each shape with its prior, from the squares left."""
@@ -309,7 +307,7 @@ class _Deviations:
         variance = (rest.min() + WEIGHT * USUAL_NOISE**2) / (WEIGHT + search.count - 1)
         lost = scale.log_determinant + 2 * math.log(norms[0] / math.sqrt(search.count))
         lost += np.log1p(_USUAL_JUMP**2 / variance * norms[1:] ** 2).sum()
-        return search.likelihoods(rest) - lost / 2
+        return np.asarray(search.likelihoods(rest) - lost / 2)
 
     def errors(self, cuts: Sequence[int], best: int) -> tuple[float, ...]:
         """The errors of the jumps of a shape, see `Shaped`."""

@@ -162,7 +162,7 @@ def compare_maps(maps: Sequence[Sequence[AnyPath]]) -> list[ComparedSize]:
     return sorted(lines, key=lambda line: -line.largest)
 
 
-def beyond_proportion(problem: MappedProblem, time: NeighbourTime) -> tuple[float, float, float]:
+def compare_for_work(problem: MappedProblem, time: NeighbourTime) -> tuple[float, float, float]:
     """The time of a size beyond that in proportion to the step's, as a share, and its interval."""
     assert time.change is not None
     scale = problem.size / time.size
@@ -249,7 +249,7 @@ def _growth(time: NeighbourTime) -> float:
 
 
 def _is_cheap(problem: MappedProblem, time: NeighbourTime) -> bool:
-    value, _, high = beyond_proportion(problem, time)
+    value, _, high = compare_for_work(problem, time)
     return value < -MATERIAL and high < 0
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...base.counted import counted
 from ...base.numbers import duration
 from ..change import Change
-from ..choices import ComparedSize, MappedProblem, NeighbourTime, beyond_proportion
+from ..choices import ComparedSize, MappedProblem, NeighbourTime, compare_for_work
 from .tables import TextTable, table
 
 _NS_PER_MS = 1e6
@@ -34,7 +34,7 @@ class MapsDocument:
     sizes: Sequence[ComparedSize]  # the largest change first
 
 
-def document_of(
+def make_document(
     folder: str, problems: Sequence[MappedProblem], left_out: Sequence[str]
 ) -> MapDocument:
     """The document of a map."""
@@ -79,7 +79,7 @@ def _advice(problem: MappedProblem) -> str:
             f"{problem.label}: pad {problem.axis} {problem.size} to {time.size}, "
             f"{describe_change(time.change)}."
         )
-    share, low, high = beyond_proportion(problem, time)
+    share, low, high = compare_for_work(problem, time)
     return (
         f"{problem.label}: take {problem.axis} {time.size} for {problem.size}, {share:+.0%} "
         f"({low:+.0%} … {high:+.0%}) for as much work."

@@ -63,11 +63,11 @@ def _show(
     left_out: Sequence[str],
 ) -> None:
     from ...analysis.choices import read_map
-    from ...analysis.render.choices import document_of, render_map
+    from ...analysis.render.choices import make_document, render_map
 
     folder = measuring.path_of(measured)
     problems = read_map([sweep_result.path for sweep_result in measured])
-    document = document_of(str(folder), problems, left_out)
+    document = make_document(str(folder), problems, left_out)
     if args.json:
         from ...analysis.render.documents import print_document
 

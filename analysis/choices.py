@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..base.errors import CurvescopeError
@@ -108,14 +109,16 @@ class _Measured(NamedTuple):
         return str(self.meta["batch_axis"])
 
 
-def find_maps(path: AnyPath) -> list[AnyPath]:
-    """The recordings of a map: the path itself, or the folders in it; empty of anything else."""
+def find_maps(path: AnyPath) -> list[Path]:
+    """The recordings of a map on a disk: the path itself, or the folders in it; empty of anything
+    else.
+    """
+    if not isinstance(path, Path):
+        return []
     if (path / META_FILE).is_file():
         folders = [path]
-    elif path.is_dir():
-        folders = sorted(entry.parent for entry in path.glob(f"*/{META_FILE}"))
     else:
-        return []
+        folders = sorted(entry.parent for entry in path.glob(f"*/{META_FILE}"))
     return [folder for folder in folders if open_recording(folder).meta.get("around")]
 
 

@@ -119,8 +119,8 @@ def _store_other_way(product: Gemm) -> Gemm:
 def _swap(product: Gemm) -> Gemm:
     """The transposed product: Cᵀ = op(B)ᵀ · op(A)ᵀ."""
     other = {"N": "T", "T": "N"}
-    first, second = product.transpose
-    return replace(product, m=product.n, n=product.m, transpose=other[second] + other[first])
+    transpose = other[product.transpose[1]] + other[product.transpose[0]]
+    return replace(product, m=product.n, n=product.m, transpose=transpose)
 
 
 def _store_channels_otherwise(convolution: Conv) -> Conv:

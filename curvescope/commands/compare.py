@@ -179,11 +179,11 @@ def run(args: argparse.Namespace) -> int:
     return _compare(args)
 
 
-def _find_maps(args: argparse.Namespace) -> list[list[AnyPath]]:
+def _find_maps(args: argparse.Namespace) -> list[list[Path]]:
     """The recordings of each map of a library's choices; empty where not all paths are maps."""
     from ..analysis.choices import find_maps
 
-    if args.base is None or not args.others or not isinstance(args.base, Path):
+    if args.base is None or not args.others:
         return []
     maps = [find_maps(path) for path in (args.base, *args.others)]
     return maps if all(maps) else []

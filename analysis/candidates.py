@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
 from ..base.counted import counted
 from ..base.numbers import number
 from ..profiling.recording.store import open_recording
@@ -85,7 +83,7 @@ def _product(
             CandidateTime(
                 name=side.name,
                 how=hows.get(side.name),
-                kernel=_kernel(side.kernel_times, value),
+                kernel=side.longest_kernel(value),
                 time_ms=point.time_ms.value,
                 low_ms=point.time_ms.low,
                 high_ms=point.time_ms.high,
@@ -100,13 +98,6 @@ def _product(
         times=times,
         answer=answer(f"{axis} = {value}", times, processes),
     )
-
-
-def _kernel(times: pd.DataFrame, value: int) -> str | None:
-    of_value = times[times["batch"] == value]
-    if of_value.empty:
-        return None
-    return str(of_value.groupby("name")["exclusive_ms"].sum().idxmax())
 
 
 def answer(where: str, times: Sequence[CandidateTime], processes: int) -> str:

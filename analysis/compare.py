@@ -387,12 +387,12 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, 
     lines, paired = [], _list_paired(sides)
     has_pace = all(compared.curve.pace is not None for compared in sides)
     for batch in common:
-        curves = [compared.curve.source(batch) for compared in sides]
-        times, changes = _changes_of(curves, batch, paired)
+        points = [(compared.curve.source(batch), batch) for compared in sides]
+        times, changes = compare_points(points, paired)
         pace_changes: tuple[Change | None, ...] = ()
         if has_pace:
-            paces = [compared.curve.paces.source(batch) for compared in sides]
-            _, pace_changes = _changes_of(paces, batch, paired)
+            paces = [(compared.curve.paces.source(batch), batch) for compared in sides]
+            _, pace_changes = compare_points(paces, paired)
         lines.append(ComparedLine(str(batch), times, changes, pace_changes=pace_changes))
     marked = []
     for line, batch in zip(_adjust(lines), common, strict=True):
@@ -402,19 +402,23 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, 
     return tuple(marked)
 
 
-def _changes_of(
-    curves: Sequence[Curve], batch: int, paired: Sequence[bool]
+def compare_points(
+    points: Sequence[tuple[Curve, int]], paired: Sequence[bool]
 ) -> tuple[tuple[float, ...], tuple[Change | None, ...]]:
-    """The times of one batch size on several curves, ms, and their changes."""
-    points = [curve.at(batch) for curve in curves]
-    times = tuple(point.time_ms.value for point in points)
-    replicates = [curve.replicates_ms[:, curve.conditions.index(batch)] for curve in curves]
-    rounds = [
-        curve.rounds if curve.statistic == MODELLED else min(point.rounds, curve.rounds)
-        for point, curve in zip(points, curves, strict=True)
-    ]
-    of_means = all(curve.pace is not None for curve in curves)
-    return times, _changes(times, replicates, rounds, paired, of_means=of_means)
+    """The times of batch sizes, each on a curve, ms, and the changes of all but the first, whose p
+    is not adjusted yet.
+
+    `paired`: of each later point, whether its replicates belong to those of the first.
+    """
+    times, replicates, rounds = [], [], []
+    for curve, batch in points:
+        point = curve.at(batch)
+        times.append(point.time_ms.value)
+        replicates.append(curve.replicates_ms[:, curve.conditions.index(batch)])
+        is_modelled = curve.statistic == MODELLED
+        rounds.append(curve.rounds if is_modelled else min(point.rounds, curve.rounds))
+    of_means = all(curve.pace is not None for curve, _ in points)
+    return tuple(times), _changes(times, replicates, rounds, paired, of_means=of_means)
 
 
 def _with_clocks(

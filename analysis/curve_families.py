@@ -29,6 +29,9 @@ _MOST_MIDDLES = 40  # sizes at which a shape may bend
 _GAP = 1.2  # ratio of neighbouring middles of a floor
 _USUAL_JUMP = 0.25  # logarithm of the factor of a jump, to an order of magnitude
 _MOST_JUMPS = 12
+# of smooth deviations over the noise: slopes change by so much over one e-fold of the size
+_SCALES = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
+_LONG = 256  # sizes up to which deviations are asked for
 _STEP = 0.05  # of the middle, whose effect on the times is asked
 
 
@@ -98,9 +101,11 @@ def find_jumps(x: Floats, y: Floats, price: float) -> Shaped:
             break
         cuts, cost = sorted([*cuts, found[0]]), found[1]
         cuts, cost = search.shift(cuts, cost)
+    smooth = _Deviations(np.log(x), search)
+    cuts, cost = smooth.keep_beyond(cuts, 2 * place_price)
     best = search.best_shape(cuts)
     return Shaped(
-        grid.shape(best), tuple(cuts), search.errors(cuts, best), cost + 2 * len(cuts) * place_price
+        grid.shape(best), tuple(cuts), smooth.errors(cuts, best), cost + 2 * len(cuts) * place_price
     )
 
 
@@ -164,6 +169,7 @@ class _Search:
         """Take the logarithms of times over shapes: a row for each shape."""
         self.prior = prior
         self.count = logs.shape[1]
+        self.logs = logs
         zero = np.zeros((len(logs), 1))
         self.strength = (WEIGHT + self.count - 1) / 2
         self.of_log = np.concatenate([zero, np.cumsum(logs, axis=1)], axis=1)
@@ -203,18 +209,6 @@ class _Search:
         rest = self._rest([0, *cuts, self.count])
         return int((self._each(rest[:, None])[:, 0] + self.prior).argmax())
 
-    def errors(self, cuts: Sequence[int], best: int) -> tuple[float, ...]:
-        """The errors of the jumps of a shape, see `Shaped`."""
-        edges = [0, *cuts, self.count]
-        least = self._rest(edges).min()
-        levels = np.diff(self.of_log[best, edges]) / np.diff(edges)
-        without = []
-        for cut in cuts:
-            others = [edge for edge in edges if edge != cut]
-            without.append(self._rest(others).min())
-        added = np.maximum(np.array(without) - least, 1e-12)
-        return tuple((np.abs(np.diff(levels)) / np.sqrt(added)).tolist())
-
     def _rest(self, edges: Sequence[int]) -> Floats:
         """The squares that each shape leaves with a factor for each stretch."""
         sums = np.diff(self.of_log[:, edges], axis=1)
@@ -241,11 +235,20 @@ class _Search:
         most = each.max(axis=0)
         likelihood = most + np.log(np.exp(each - most).sum(axis=0))
         variance = (rest.min(axis=0) + WEIGHT * USUAL_NOISE**2) / (WEIGHT + self.count - 1)
-        likelihood += math.lgamma(self.strength) - math.lgamma(WEIGHT / 2)
+        price = self._jump_price(edges, variance, places)
+        return np.asarray(-2 * likelihood + price + self.constant)
+
+    @property
+    def constant(self) -> float:
+        """What every cost has beside the squares."""
+        likelihood = math.lgamma(self.strength) - math.lgamma(WEIGHT / 2)
         likelihood += WEIGHT / 2 * math.log(WEIGHT * USUAL_NOISE**2)
         likelihood += (self.count - 1) / 2 * math.log(2)
-        price = self._jump_price(edges, variance, places)
-        return np.asarray(-2 * likelihood + price)
+        return float(-2 * likelihood)
+
+    def likelihoods(self, rest: Floats) -> Floats:
+        """The logarithm of the likelihood of each shape with its prior, from the squares left."""
+        return np.asarray(self._each(rest) + self.prior)
 
     def _jump_price(self, edges: Sequence[int], variance: Floats, places: Ints | None) -> Floats:
         """What the sizes of the jumps cost, as each could have been another."""
@@ -260,3 +263,90 @@ class _Search:
     def _price(self, variance: Floats, begin: int, cut: Ints, end: int) -> Floats:
         own = variance * (1 / (cut - begin) + 1 / (end - cut))
         return np.asarray(np.log1p(_USUAL_JUMP**2 / own))
+
+
+class _Deviations:
+    """Likelihoods of cuts where times may also deviate smoothly from their shape, as real work
+    does: by a cubic smoothing spline over the logarithm of the size, of any of several scales.
+    """
+
+    def __init__(self, logs_of_sizes: Floats, search: _Search) -> None:
+        """Take what found the cuts; the sizes of a long curve tell a jump from a bend without."""
+        self._search = search
+        place = logs_of_sizes - logs_of_sizes[0]
+        scales = _SCALES if len(place) <= _LONG else _SCALES[:1]
+        self._under = [_Scale(scale, place, search.logs.T) for scale in scales]
+
+    def keep_beyond(self, cuts: list[int], price: float) -> tuple[list[int], float]:
+        """The cuts without which the cost is larger by the price, the weakest left out first, and
+        the cost with them.
+        """
+        cost = self.cost(cuts)
+        while cuts:
+            without = []
+            for cut in cuts:
+                others = [other for other in cuts if other != cut]
+                without.append((self.cost(others), others))
+            least, others = min(without, key=lambda pair: pair[0])
+            if least - cost >= price:
+                break
+            cuts, cost = others, least
+        return cuts, cost
+
+    def cost(self, cuts: Sequence[int]) -> float:
+        """Twice the negative logarithm of the likelihood of cuts over all shapes and scales."""
+        each = [self._likelihoods(cuts, scale) for scale in self._under]
+        every = np.concatenate(each) - math.log(len(each))
+        most = float(every.max())
+        return -2 * (most + math.log(float(np.exp(every - most).sum()))) + self._search.constant
+
+    def _likelihoods(self, cuts: Sequence[int], scale: _Scale) -> Floats:
+        """The logarithm of the likelihood of each shape under one scale."""
+        search = self._search
+        rest, norms = scale.rest(cuts)
+        variance = (rest.min() + WEIGHT * USUAL_NOISE**2) / (WEIGHT + search.count - 1)
+        lost = scale.log_determinant + 2 * math.log(norms[0] / math.sqrt(search.count))
+        lost += np.log1p(_USUAL_JUMP**2 / variance * norms[1:] ** 2).sum()
+        return np.asarray(search.likelihoods(rest) - lost / 2)
+
+    def errors(self, cuts: Sequence[int], best: int) -> tuple[float, ...]:
+        """The errors of the jumps of a shape, see `Shaped`."""
+        scale = max(self._under, key=lambda each: self._likelihoods(cuts, each).max())
+        edges = [0, *cuts, self._search.count]
+        levels = np.diff(self._search.of_log[best, edges]) / np.diff(edges)
+        without = []
+        for cut in cuts:
+            others = [other for other in cuts if other != cut]
+            without.append(scale.rest(others)[0].min())
+        added = np.maximum(np.array(without) - scale.rest(cuts)[0].min(), 1e-12)
+        return tuple((np.abs(np.diff(levels)) / np.sqrt(added)).tolist())
+
+
+class _Scale:
+    """Deviations of one scale."""
+
+    def __init__(self, scale: float, place: Floats, logs: Floats) -> None:
+        """Take the logarithms of sizes, and those of times over shapes: a column for each shape."""
+        self._inverse: Floats | None = None
+        self._white, self.log_determinant = logs, 0.0
+        if scale:
+            near, far = np.minimum.outer(place, place), np.maximum.outer(place, place)
+            spline = near**2 * (3 * far - near) / 6  # of a slope that is a random walk
+            root = np.linalg.cholesky(np.eye(len(place)) + scale**2 * spline)
+            # makes errors and deviations together independent
+            self._inverse = np.linalg.inv(root)
+            self._white = self._inverse @ logs
+            self.log_determinant = 2 * float(np.log(np.diag(root)).sum())
+        self._squares = (self._white**2).sum(axis=0)
+
+    def rest(self, cuts: Sequence[int]) -> tuple[Floats, Floats]:
+        """The squares that each shape leaves with a level and a jump at each cut, and the norms of
+        these beside those before them.
+        """
+        places = np.arange(len(self._white))
+        columns = np.stack([places >= cut for cut in (0, *cuts)], axis=1).astype(float)
+        if self._inverse is not None:
+            columns = self._inverse @ columns
+        basis, triangle = np.linalg.qr(columns)
+        explained = ((basis.T @ self._white) ** 2).sum(axis=0)
+        return np.maximum(self._squares - explained, 0.0), np.abs(np.diag(triangle))

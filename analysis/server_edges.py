@@ -35,6 +35,7 @@ _SLOPE_SIZES = 40  # sizes before an edge whose times tell what a request adds
 _NEAR = 8
 _LEAST_SIZES, _LEAST_WORK = 4, 3  # sizes for a slope, and different numbers of computed requests
 MATERIAL_UNKNOWN = 0.05  # of a step; an edge whose cause the log does not name may have many
+_NO_SIZES: Ints = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,21 @@ class Edge:
     extra_ms: Estimate  # what a step behind it takes more
     p_adjusted: float  # p of 0, over all sizes that were tested
     known: bool  # whether the log names it as the largest captured size
+    captured: bool  # whether the log names it as a captured size
     steps: int  # steps of the log behind it
     share: float  # of the decode steps of the log
 
 
 def find_edges(
-    steps: DecodeSteps, curve: tuple[Ints, Floats], limit: int | None
+    steps: DecodeSteps,
+    curve: tuple[Ints, Floats],
+    limit: int | None,
+    captured: Ints = _NO_SIZES,
 ) -> tuple[tuple[Edge, ...], Estimate | None]:
     """The edge at the largest captured size and other ones, the largest loss of time first.
+
+    Below and behind that size one edge is looked for: at captured sizes first, which are few and
+    each begin another graph, then at all.
 
     Second is the time that a step beyond the largest captured size takes more, edge or not; None if
     the log does not tell.
@@ -71,6 +79,7 @@ def find_edges(
         steps: decode steps of the log.
         curve: sizes with their median times, ms, increasing.
         limit: the largest size with a graph; None if unknown, 0 without graphs.
+        captured: captured sizes, increasing.
     """
     edges: list[Edge] = []
     value: Estimate | None = None
@@ -81,46 +90,64 @@ def find_edges(
         value = measure_edge(steps, curve, limit, _SLOPE_SIZES)
         if value and value.p < LEVEL and value.value >= MATERIAL * _time_at(curve, limit):
             ends = (limit, int(steps.sizes.max()))
-            edges.append(_edge(steps, value, value.p, ends, known=True))
+            edges.append(_edge(steps, value, value.p, ends, known=True, captured=True))
     for part in parts:
-        edges += _unknown_edge(steps, curve, part)
+        named = part[np.isin(part, captured)]
+        edges += _find_edge(steps, curve, part, named, captured=True) or _find_edge(
+            steps, curve, part, part, captured=False
+        )
     return tuple(sorted(edges, key=lambda edge: -edge.extra_ms.value * edge.steps)), value
 
 
-def _unknown_edge(steps: DecodeSteps, curve: tuple[Ints, Floats], sizes: Ints) -> list[Edge]:
-    """The most significant edge among some sizes that the log does not name, if there is one."""
+def _find_edge(
+    steps: DecodeSteps,
+    curve: tuple[Ints, Floats],
+    sizes: Ints,
+    tried: Ints,
+    *,
+    captured: bool,
+) -> list[Edge]:
+    """The most significant edge of some sizes, behind one of those to try, if there is one.
+
+    Behind a captured size the slope is that over the captured sizes before it: between two of them
+    a step costs the same.
+    """
+    before = _SLOPE_SIZES if captured else _NEAR
     kept = np.isin(curve[0], sizes)
     part = (curve[0][kept], curve[1][kept])
     inside = np.isin(steps.sizes, sizes)
     own = DecodeSteps(steps.sizes[inside], steps.work[inside], steps.times_ms[inside])
     places, values = [], []
     # Before fewer sizes there is no slope, and a bent curve looks like an edge.
-    for at in sizes[_LEAST_SIZES - 1 : -1].tolist():
-        value = measure_edge(own, part, at, _NEAR)
+    able_sizes = sizes[_LEAST_SIZES - 1 : -1]
+    for at in able_sizes[np.isin(able_sizes, tried)].tolist():
+        value = measure_edge(own, part, at, before)
         if value is not None:
             places.append(at)
             values.append(value)
     edges = []
     for at, value, p in zip(places, values, holm([value.p for value in values]), strict=True):
         is_material = value.value >= MATERIAL_UNKNOWN * _time_at(part, at)
-        if p < LEVEL and is_material and _is_in_curve(own, part, at, value.value):
+        if p < LEVEL and is_material and _is_in_curve(own, part, at, value.value, before):
             edges.append((p, -value.value, at, value))
     if not edges:
         return []
     p, _, at, value = min(edges, key=lambda edge: edge[:2])
-    return [_edge(steps, value, p, (at, int(sizes[-1])), known=False)]
+    return [_edge(steps, value, p, (at, int(sizes[-1])), known=False, captured=captured)]
 
 
-def _is_in_curve(steps: DecodeSteps, curve: tuple[Ints, Floats], at: int, extra_ms: float) -> bool:
+def _is_in_curve(
+    steps: DecodeSteps, curve: tuple[Ints, Floats], at: int, extra_ms: float, before: int
+) -> bool:
     """Whether the times behind a size lie above the line through those before it, by half of an
     edge. A curve that bends down between them looks like one by the mean slope of both sides.
     """
     sizes, times_ms = curve
-    small, large = sizes[sizes <= at][-_NEAR:], sizes[sizes > at][:_NEAR]
+    small, large = sizes[sizes <= at][-before:], sizes[sizes > at][:_NEAR]
     slope, _ = _slope(steps, curve, small, large[:0])
     levels = times_ms - slope * _work_at(steps, sizes)
-    after, before = levels[np.isin(sizes, large)], levels[np.isin(sizes, small)]
-    return bool(np.median(after) - np.mean(before) >= extra_ms / 2)
+    above, below = levels[np.isin(sizes, large)], levels[np.isin(sizes, small)]
+    return bool(np.median(above) - np.mean(below) >= extra_ms / 2)
 
 
 def _work_at(steps: DecodeSteps, sizes: Ints) -> Floats:
@@ -130,11 +157,17 @@ def _work_at(steps: DecodeSteps, sizes: Ints) -> Floats:
 
 
 def _edge(
-    steps: DecodeSteps, value: Estimate, p: float, ends: tuple[int, int], *, known: bool
+    steps: DecodeSteps,
+    value: Estimate,
+    p: float,
+    ends: tuple[int, int],
+    *,
+    known: bool,
+    captured: bool,
 ) -> Edge:
     at, last = ends
     behind = int(np.count_nonzero((steps.sizes > at) & (steps.sizes <= last)))
-    return Edge(at, last, value, p, known, behind, behind / len(steps.sizes))
+    return Edge(at, last, value, p, known, captured, behind, behind / len(steps.sizes))
 
 
 def _time_at(curve: tuple[Ints, Floats], at: int) -> float:

@@ -456,7 +456,7 @@ def _edges(
     if _is_padded(points[points[:, 0] <= limit] if limit else points, captured):
         work = _work(work, captured)
     steps = DecodeSteps(sizes[kept], work, times_ns[kept] / 1e6)
-    return find_edges(steps, (points[:, 0].astype(np.int64), points[:, 1]), limit)
+    return find_edges(steps, (points[:, 0].astype(np.int64), points[:, 1]), limit, captured)
 
 
 def _weigh_padding(

@@ -21,7 +21,7 @@ from .decompose.curve import UNKNOWN as NO_BATCH
 from .decompose.curve import Curve, cost_curve
 from .decompose.marked import step_times
 from .decompose.statistics import Floats
-from .decompose.terms import Terms, estimate_terms
+from .decompose.terms import IDLE, Terms, estimate_terms
 from .decompose.warm_up import judge_steps
 
 _NO_KERNELS = pd.DataFrame(columns=["name", "layer", "phase", "batch", "step", "exclusive_ms"])
@@ -55,6 +55,14 @@ class Side:
         if self.errors is None:
             return estimate_terms(kernel_times, self.steps, statistic=self.curve.paces.statistic)
         return model_terms(kernel_times, self.errors[:, kernel_times.index])
+
+    def longest_kernel(self, batch: int) -> str | None:
+        """The kernel with most time at a batch size; None if none was recorded."""
+        is_there = (self.kernel_times["batch"] == batch) & (self.kernel_times["name"] != IDLE)
+        times = self.kernel_times[is_there]
+        if times.empty:
+            return None
+        return str(times.groupby("name")["exclusive_ms"].sum().idxmax())
 
 
 def prepare_sides(

@@ -17,6 +17,7 @@ from curvescope.analysis import step_table
 from curvescope.analysis.render import (
     advice,
     breakdown,
+    choices,
     compare,
     energy,
     explained,
@@ -38,6 +39,7 @@ _MODULES = (
     advice,
     explained,
     breakdown,
+    choices,
     compare,
     roofline,
     ranks,

@@ -261,6 +261,26 @@ def _coverage(name: str) -> list[dict[str, Any]]:
     return [row for row in rows if not row["file"].endswith(_TWICE)]
 
 
+def choice_figures() -> Iterable[str]:
+    """What the map of a library's choices says of real problems, beside plain loops of torch."""
+    lines = (RESULTS / "library_choices.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    agree = [row for row in rows if min(abs(row["change"]), abs(row["plain_change"])) > 0.2]
+    yield (
+        f"In **{len(agree)} of {len(rows)}** the map and the loop both say that the neighbour "
+        "takes over 20 % less or more."
+    )
+    for row in rows:
+        sizes = f"{row['axis']} {row['size']} to {row['neighbour']}"
+        interval = f"{row['low']:+.0%} to {row['high']:+.0%}"
+        samples = f"n {row['n'][0]:,} and {row['n'][1]:,}"
+        yield (
+            f"{row['network']}, {row['layer']} (`{row['problem']}`): {sizes} is "
+            f"{row['change']:+.0%} ({interval}; {samples}) by the map, {row['plain_change']:+.0%} "
+            "by the loop."
+        )
+
+
 def shape_figures() -> Iterable[str]:
     """What `explain` says of curves whose edges are known."""
     kept = json.loads((RESULTS / "curve_shapes.json").read_text())
@@ -475,7 +495,19 @@ SECTIONS = (
         "`benchmarks/results/curve_shapes.json`; again: `python -m benchmarks.curve_shapes --count "
         "450 --sealed`.",
         "The prices of the rule were chosen on this simulator, whose families it knows. The curves "
-        "of others were scored once, after that. A jump over doubling sizes may be a knee.",
+        "of others were scored once, before jumps had to be likelier than smooth deviations, which "
+        "find fewer jumps over doubling sizes: one may be a knee.",
+    ),
+    Section(
+        "Does another size of a problem take another time?",
+        "The map of `bench --around` and a loop of torch alone, which visits both sizes by turns, "
+        "time problems of real networks in one process, with warm caches, on one thread of an AMD "
+        "EPYC.",
+        choice_figures,
+        "`benchmarks/results/library_choices.jsonl`; again: `python -m "
+        "benchmarks.library_choices`.",
+        "The problems were found by trying layers of common networks at neighbouring sizes, so "
+        "they say that such sizes exist, not how common they are.",
     ),
     Section(
         "Is anything lost when something breaks?",

@@ -1,4 +1,4 @@
-"""Candidates of a library for a product, timed beside its own choice.
+"""Candidates of a library for a product or a convolution, timed beside its own choice.
 
 A candidate is a setting of the whole process, as some are read only once. So each is measured as a
 version of the same steps, visited in turn. Fresh processes are the unit of resampling.
@@ -19,6 +19,7 @@ from ..base.torch_runtime import import_torch
 from ..kernels.backends import Prepared
 from ..kernels.backends.pytorch import TorchBackend
 from ..kernels.backends.torch_operators import host_array
+from ..kernels.conv import Conv
 from ..kernels.gemm import Gemm
 from ..kernels.method import TIMED, BenchMeasurement, BenchOutcome, Method
 from ..kernels.problem import Array, Problem
@@ -34,7 +35,14 @@ from ..profiling.recording.axis import Axis
 from ..profiling.workload.own_step import MODE, OwnStep
 from .factor import Factor
 from .factors.cpu_libraries import NO_ONEDNN, ONEDNN
-from .factors.gpu_libraries import CUBLASLT, CUBLASLT_LIST, SMALL_WORKSPACE, why_no_list
+from .factors.gpu_libraries import (
+    CUBLASLT,
+    CUBLASLT_LIST,
+    CUDNN_BENCHMARK,
+    NO_CUDNN,
+    SMALL_WORKSPACE,
+    why_no_list,
+)
 
 DEFAULT = "default"
 _STEPS_PER_VISIT = (1, 200)
@@ -42,15 +50,18 @@ _STEPS_PER_VISIT = (1, 200)
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A setting under which the library takes another implementation, or may do so.
+    """A setting, or an order of the operands, under which the library takes another implementation,
+    or may do so.
 
     Attributes:
         name: name in tables and of its recording's folder.
-        device: `cpu` or `cuda`.
-        beyond: by precision of the products that it can change, the feature of the CPU, as
+        device: `cpu` or `cuda`; empty for both.
+        beyond: by precision of the problems that it can change, the feature of the CPU, as
             /proc/cpuinfo names it, without which the limit changes nothing; None needs none.
         variables: of the environment of its processes.
         factor: experiment that makes the same change to a process.
+        change: the problem with its operands in another order; None leaves it.
+        change_how: how a user makes that change, as a clause.
         why_not: why it cannot be set here, as a clause; None if it can.
     """
 
@@ -59,6 +70,8 @@ class Candidate:
     beyond: Mapping[str, str | None]
     variables: tuple[tuple[str, str], ...] = ()
     factor: Factor | None = None
+    change: Callable[[Any], Any] | None = None
+    change_how: str = ""
     why_not: Callable[[], str | None] = lambda: None
 
     @property
@@ -66,6 +79,8 @@ class Candidate:
         """How a user sets it, as a clause."""
         if self.variables:
             return " ".join("=".join(pair) for pair in self.variables) + " in the environment"
+        if self.change is not None:
+            return self.change_how
         assert self.factor is not None
         assert self.factor.term is not None
         return str(self.factor.term.how)
@@ -95,41 +110,86 @@ def _factor(
     return Candidate(name=name, device=device, beyond=beyond, factor=factor, **others)
 
 
+def _store_other_way(product: Gemm) -> Gemm:
+    """The product with its matrix of weights, A, stored in the other order."""
+    first = "N" if product.transpose[0] == "T" else "T"
+    return replace(product, transpose=first + product.transpose[1])
+
+
+def _swap(product: Gemm) -> Gemm:
+    """The transposed product: Cᵀ = op(B)ᵀ · op(A)ᵀ."""
+    other = {"N": "T", "T": "N"}
+    transpose = other[product.transpose[1]] + other[product.transpose[0]]
+    return replace(product, m=product.n, n=product.m, transpose=transpose)
+
+
+def _store_channels_otherwise(convolution: Conv) -> Conv:
+    return replace(convolution, layout="nchw" if convolution.layout == "nhwc" else "nhwc")
+
+
 # The values of the limits: oneDNN's "CPU Dispatcher Control", and oneMKL's "Instruction Set
 # Specific Dispatching on Intel Architectures".
 _ISA = "ONEDNN_MAX_CPU_ISA"
-CANDIDATES = {
-    candidate.name: candidate
-    for candidate in (
-        _limit(_ISA, "AVX2", dict.fromkeys(_BY_ONEDNN, "avx512f")),
-        _limit(
-            _ISA,
-            "AVX512_CORE",
-            {"bf16": "avx512_bf16", "fp16": "avx512_fp16", "int8": "avx512_vnni"},
-        ),
-        _limit(_ISA, "AVX512_CORE_VNNI", {"int8": "amx_int8"}),
-        _limit(_ISA, "AVX512_CORE_BF16", {"bf16": "amx_bf16"}),
-        _limit(_ISA, "AVX512_CORE_FP16", {"fp16": "amx_fp16"}),
-        _limit("MKL_ENABLE_INSTRUCTIONS", "AVX2", dict.fromkeys(_BY_MKL, "avx512f")),
-        _factor("onednn", "cpu", ONEDNN, ("fp32",)),
-        _factor("no-onednn", "cpu", NO_ONEDNN, _BY_ONEDNN),
-        _factor("cublaslt", "cuda", CUBLASLT, _BY_CUBLAS),
-        _factor("cublaslt-list", "cuda", CUBLASLT_LIST, _BY_CUBLAS, why_not=why_no_list),
-        _factor("small-workspace", "cuda", SMALL_WORKSPACE, _BY_CUBLAS),
-    )
+_OF_PRODUCTS = (
+    _limit(_ISA, "AVX2", dict.fromkeys(_BY_ONEDNN, "avx512f")),
+    _limit(
+        _ISA,
+        "AVX512_CORE",
+        {"bf16": "avx512_bf16", "fp16": "avx512_fp16", "int8": "avx512_vnni"},
+    ),
+    _limit(_ISA, "AVX512_CORE_VNNI", {"int8": "amx_int8"}),
+    _limit(_ISA, "AVX512_CORE_BF16", {"bf16": "amx_bf16"}),
+    _limit(_ISA, "AVX512_CORE_FP16", {"fp16": "amx_fp16"}),
+    _limit("MKL_ENABLE_INSTRUCTIONS", "AVX2", dict.fromkeys(_BY_MKL, "avx512f")),
+    _factor("onednn", "cpu", ONEDNN, ("fp32",)),
+    _factor("no-onednn", "cpu", NO_ONEDNN, _BY_ONEDNN),
+    _factor("cublaslt", "cuda", CUBLASLT, _BY_CUBLAS),
+    _factor("cublaslt-list", "cuda", CUBLASLT_LIST, _BY_CUBLAS, why_not=why_no_list),
+    _factor("small-workspace", "cuda", SMALL_WORKSPACE, _BY_CUBLAS),
+    Candidate(
+        name="stored-otherwise",
+        device="",
+        beyond=dict.fromkeys(_BY_CUBLAS),
+        change=_store_other_way,
+        change_how="weight.data = weight.data.t().contiguous().t()",
+    ),
+    Candidate(
+        name="swapped",
+        device="",
+        beyond=dict.fromkeys(_BY_CUBLAS),
+        change=_swap,
+        change_how="(weight @ x.t()).t() for x @ weight.t(), whose result has its rows in columns",
+    ),
+)
+_OF_CONVOLUTIONS = (
+    _factor("no-onednn", "cpu", NO_ONEDNN, ("fp32", "bf16", "fp16")),
+    _factor("cudnn-benchmark", "cuda", CUDNN_BENCHMARK, _BY_CUBLAS),
+    _factor("no-cudnn", "cuda", NO_CUDNN, _BY_CUBLAS),
+    Candidate(
+        name="channels-otherwise",
+        device="",
+        beyond=dict.fromkeys(_BY_CUBLAS),
+        change=_store_channels_otherwise,
+        change_how="another memory_format of the layer and its input, torch.channels_last or "
+        "torch.contiguous_format",
+    ),
+)
+CANDIDATES: dict[type, dict[str, Candidate]] = {
+    Gemm: {candidate.name: candidate for candidate in _OF_PRODUCTS},
+    Conv: {candidate.name: candidate for candidate in _OF_CONVOLUTIONS},
 }
 
 
 def candidates_for(
-    precision: str, device: str, features: frozenset[str] | None = None
+    precision: str, device: str, features: frozenset[str] | None = None, kind: type = Gemm
 ) -> list[Candidate]:
-    """The candidates for products of a precision on a device, `cpu` or `cuda:N`.
+    """The candidates for problems of a kind and a precision on a device, `cpu` or `cuda:N`.
 
     `features` are the CPU's; None asks this machine.
     """
     usable = {None, *(cpu_features() if features is None else features)}
     candidates = []
-    for candidate in CANDIDATES.values():
+    for candidate in CANDIDATES[kind].values():
         fits = precision in candidate.beyond and device.startswith(candidate.device)
         if fits and candidate.beyond[precision] in usable:
             candidates.append(candidate)
@@ -150,14 +210,14 @@ class _ThroughOneDnn(TorchBackend):
 
 @dataclass(frozen=True)
 class ProductConfiguration(Configuration):
-    """Steps that each make one product, under a candidate or by default."""
+    """Steps that each make one product or convolution, under a candidate or by default."""
 
-    problems: tuple[tuple[int, Gemm], ...] = ()  # by value on the axis
+    problems: tuple[tuple[int, Gemm | Conv], ...] = ()  # by value on the axis
     candidate: str = DEFAULT
 
     @classmethod
     def of(cls, sweep: Sweep, device: str, candidate: str = DEFAULT) -> ProductConfiguration:
-        """The configuration of a sweep of products."""
+        """The configuration of a sweep of products or convolutions."""
         problems = tuple(sweep.problems.items())
         precision = problems[0][1].precision
         return cls(
@@ -173,7 +233,8 @@ class ProductConfiguration(Configuration):
     @property
     def entry(self) -> dict[str, Any]:
         """As of `Configuration`; only this command builds it again."""
-        why = f"it is a product under the candidate {self.candidate} of `bench gemm --candidates`"
+        kind = type(self.problems[0][1]).__name__.lower()
+        why = f"it is under the candidate {self.candidate} of `bench {kind} --candidates`"
         return {**super().entry, "step_not_importable": why}
 
     def build(self, find_device: bool = False) -> OwnStep:  # noqa: ARG002 - the device is given
@@ -184,17 +245,21 @@ class ProductConfiguration(Configuration):
 
 
 class _Products:
-    """In a process of a candidate: its products."""
+    """In a process of a candidate: its products or convolutions."""
 
     def __init__(self, configuration: ProductConfiguration) -> None:
         torch = import_torch()
-        candidate = CANDIDATES.get(configuration.candidate)
+        problems = dict(configuration.problems)
+        (kind,) = {type(problem) for problem in problems.values()}
+        candidate = CANDIDATES[kind].get(configuration.candidate)
         self._setting = ExitStack()
         if candidate is not None:
             self._setting.enter_context(candidate.around())
         through = _ThroughOneDnn if candidate and candidate.factor is ONEDNN else TorchBackend
         self._backend = through(torch, configuration.device)
-        self._problems = dict(configuration.problems)
+        if candidate is not None and candidate.change is not None:
+            problems = {value: candidate.change(each) for value, each in problems.items()}
+        self._problems = problems
 
     def make_step(self, *batch: int, **values: int) -> Callable[[], object]:
         """The product of one value."""

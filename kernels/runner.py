@@ -178,6 +178,8 @@ def _metadata(
         "batches": list(sweep.problems),
         "batch_axis": sweep.axis,
         "layers": sweep.layers,
+        "phase": sweep.phase,
+        "around": None if sweep.around is None else asdict(sweep.around),
         "protocol": settings | asdict(method),
         "backend": backend.name,
         "seed": SEED,

@@ -18,6 +18,14 @@ P = TypeVar("P", bound=Any)
 
 
 @dataclass(frozen=True)
+class Around:
+    """The problem of a recorded step that a sweep lies around."""
+
+    size: int  # its value on the axis
+    calls: int  # its calls in the step
+
+
+@dataclass(frozen=True)
 class Sweep:
     """Problems along one axis: one cost curve and one recording."""
 
@@ -27,6 +35,7 @@ class Sweep:
     # module paths of the layers with this problem, if it belongs to a network
     layers: tuple[str, ...] = ()
     phase: str | None = None  # forward or backward, if the problem has a direction
+    around: Around | None = None  # the problem of a recorded step among them, if there is one
 
     @property
     def layer(self) -> str | None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.arguments import device_kind
-from ...profiling.hardware.precisions import PRECISIONS
-from ...profiling.recording.operators import TORCH_DTYPES, TensorArgument, decode_arguments
+from ...profiling.recording.operators import decode_arguments
+from ...profiling.recording.products import OF_MATRICES, Product, read_product
 from ...profiling.recording.store import Recording
 from ..causes.kernel_choice import ALGORITHM_SWITCH
 from ..causes.work import LIBRARIES, SLOW_CALL
@@ -25,9 +25,6 @@ from .explanation import Explanation
 from .result import Diagnosis
 
 _OF_LIBRARIES = (SLOW_CALL, ALGORITHM_SWITCH)
-_PRODUCTS = ("aten::linear", "aten::addmm", "aten::mm")
-# Those of which `bench gemm` has candidates, by the stored type.
-_PRECISIONS = {PRECISIONS[name].torch_dtype: name for name in ("fp64", "fp32", "fp16", "bf16")}
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ def _command(recording: Recording, diagnosis: Diagnosis, answer: Explanation) ->
     rows = [
         row
         for row in recording.arrow("operators", columns).to_pylist()
-        if row["op"] in _PRODUCTS
+        if row["op"] in OF_MATRICES
         and groups.get(row["layer"] or "", row["layer"]) == share.key.layer
         and row["phase"] == share.key.phase
         and row["batch"] in answer.functional.conditions
@@ -107,45 +104,20 @@ def _command(recording: Recording, diagnosis: Diagnosis, answer: Explanation) ->
     if not rows:
         return None
     longest = max(rows, key=lambda row: row["duration_ns"] or 0)
-    product = _product(longest)
+    product = _read_product(longest)
     if product is None:
         return None
-    alike = [
-        made
-        for row in rows
-        if row["op"] == longest["op"] and (made := _product(row)) is not None
-        if (made["m"], made["k"]) == (product["m"], product["k"])
-    ]
-    sizes = ",".join(map(str, sorted({alike_product["n"] for alike_product in alike})))
-    axes = {**product, "n": sizes}
+    sizes = set()
+    for row in rows:
+        made = _read_product(row) if row["op"] == longest["op"] else None
+        if made is not None and (made.m, made.k) == (product.m, product.k):
+            sizes.add(made.n)
+    axes = {**product._asdict(), "n": ",".join(map(str, sorted(sizes)))}
     precision = axes.pop("precision")
     named = " ".join(f"--axis {name}={value}" for name, value in axes.items())
     device = device_kind(recording.meta)
     return f"curvescope bench gemm --candidates --device {device} --precision {precision} {named}"
 
 
-def _product(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The extents of a product of rows with a matrix, as `bench gemm` names them; None if it is of
-    another form.
-    """
-    tensors = (
-        argument
-        for argument in decode_arguments(row["arguments"])
-        if isinstance(argument, TensorArgument)
-    )
-    matrices = [tensor for tensor in tensors if len(tensor.shape) > 1]
-    if len(matrices) != 2 or len(matrices[1].shape) != 2:
-        return None
-    x, weight = matrices
-    precision = _PRECISIONS.get(TORCH_DTYPES.get(weight.dtype, ""))
-    rows, columns = weight.shape
-    if precision is None:
-        return None
-    if row["op"] == "aten::linear":
-        m, k, is_transposed = rows, columns, True
-    else:
-        m, k = columns, rows
-        is_transposed = weight.strides == (1, rows) and columns > 1
-    transpose = "TN" if is_transposed else "NN"
-    n = math.prod(x.shape[:-1])
-    return {"m": m, "n": n, "k": k, "transpose": transpose, "precision": precision}
+def _read_product(row: Mapping[str, Any]) -> Product | None:
+    return read_product(row["op"], decode_arguments(row["arguments"]))

@@ -52,6 +52,7 @@ class LogBend:
     to: int  # the largest number of requests behind it
     extra_ms: Estimate  # time behind it less the line through smaller sizes, ms a step
     known: bool  # whether the log names it as the largest captured size
+    captured: bool  # whether the log names it as a captured size
     steps: int  # decode steps behind it
     share: float  # of the decode steps of the log
     sentence: str  # what it is, as a sentence
@@ -192,7 +193,10 @@ def _bend(edge: Edge, log: LogCurve) -> LogBend:
         sentence = f"{batches} {sizes} {leave}: {extra} a step, {share}."
     else:
         takes = f"take{ending} {extra} a step more than the line through smaller ones"
-        sentence = f"{batches} {sizes} {takes}, {share}. The log does not say why."
+        why = "The log does not say why."
+        if edge.captured:
+            why = f"{edge.at} is a captured size, so they run other graphs."
+        sentence = f"{batches} {sizes} {takes}, {share}. {why}"
     advice, setting = None, None
     if edge.known:
         advice = f"Capture {_say_needed(log, edge.last)}:"
@@ -202,6 +206,7 @@ def _bend(edge: Edge, log: LogCurve) -> LogBend:
         to=edge.last,
         extra_ms=edge.extra_ms,
         known=edge.known,
+        captured=edge.captured,
         steps=edge.steps,
         share=edge.share,
         sentence=sentence,

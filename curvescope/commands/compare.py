@@ -20,6 +20,9 @@ significantly (its interval excludes zero change, after Holm correction over all
 a layer grew certainly by more than that share of the step. Where nobody can tell, the answer says
 so, with exit code 0. `--summary` and `--junit` write the answer for a CI.
 
+Two maps of `bench gemm --around` or `conv` are compared by problem and size, for two versions of a
+library or two cards.
+
 `--steps` prints the step times of recordings, or of the folder of a sweep, side by side by batch
 size, and by network, framework and device; `--published` adds published times of the same networks,
 each under its own device and marked as published.
@@ -169,7 +172,39 @@ def run(args: argparse.Namespace) -> int:
         _print_steps(args)
         return 0
     refuse_given(args, "--steps prints step times; without it", "--published", "--format")
+    maps = _find_maps(args)
+    if maps:
+        _print_maps(args, maps)
+        return 0
     return _compare(args)
+
+
+def _find_maps(args: argparse.Namespace) -> list[list[Path]]:
+    """The recordings of each map of a library's choices; empty where not all paths are maps."""
+    from ..analysis.choices import find_maps
+
+    if args.base is None or not args.others:
+        return []
+    maps = [find_maps(path) for path in (args.base, *args.others)]
+    return maps if all(maps) else []
+
+
+def _print_maps(args: argparse.Namespace, maps: Sequence[Sequence[AnyPath]]) -> None:
+    """Print how the times of maps differ."""
+    from ..analysis.choices import compare_maps
+    from ..analysis.render.choices import MapsDocument, render_compared
+
+    refuse_given(args, "Maps are compared by problem and size", "--by", "--at", "--fail-over")
+    names = [str(path) for path in (args.base, *args.others)]
+    document = MapsDocument(maps=names, sizes=compare_maps(maps))
+    if args.json:
+        from ..analysis.render.documents import print_document
+
+        print_document(document)
+        return
+    console = terminal.console()
+    for line in render_compared(document, None if args.all else 25):
+        console.print(line)
 
 
 def _print_steps(args: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ...profiling.recording.operators import TensorArgument, Value
+from ...profiling.recording.products import OF_MATRICES
 from ..changed_steps import ChangedModule
 from ..factor import Factor, StepChange, Target, TermChange
 from ..replay.operator_kinds import (
@@ -28,13 +29,11 @@ from ..replay.runnable import Runnable, setting
 _REFUSES = {"cuda": "oneDNN runs on CPUs"}
 _MISSING_OF_ONEDNN = "this PyTorch has no oneDNN"
 _TRAINS = "the steps compute gradients, and packed weights have none"
-# PyTorch takes oneDNN by itself for products in bf16 and fp16.
-_PRODUCTS = frozenset({"aten::linear", "aten::addmm", "aten::mm"})
 
 
 def _reason_against_onednn(family: CallFamily) -> str | None:
     call = family.largest
-    if call.op not in _PRODUCTS:
+    if call.op not in OF_MATRICES:  # by itself PyTorch takes oneDNN for bf16 and fp16
         return "it is no matrix product that oneDNN takes"
     if ran_through_onednn(family):
         return "it runs through oneDNN already"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...profiling.recording.store import Recording
 
 
+T = TypeVar("T")
 _OPERATOR = re.compile(r"\w+::\w+")  # the host's own work has the name of its operator
 
 
@@ -171,15 +172,7 @@ def plan_replay(
     The calls with most time are replayed until they make this share of the time of all; 1 for all
     calls.
     """
-    total = sum(family.duration_ns for family in families)
-    kept: list[CallFamily] = []
-    reached = 0.0
-    for candidate in sorted(families, key=lambda family: family.duration_ns, reverse=True):
-        if share < 1 and kept and reached >= share * total:
-            break
-        kept.append(candidate)
-        reached += candidate.duration_ns
-    minor_share = 1 - reached / total if total else 0.0
+    kept, minor_share = take_longest(families, share, lambda family: family.duration_ns)
     plan = ReplayPlan([], minor=len(families) - len(kept), minor_share=minor_share)
     alike: dict[object, ReplaySweep] = {}
     for candidate in sorted(kept, key=lambda family: family.largest.position):
@@ -198,6 +191,23 @@ def plan_replay(
             alike[key] = ReplaySweep(sweep, ()).with_family(candidate)
     plan.sweeps += alike.values()
     return plan
+
+
+def take_longest(
+    items: Sequence[T], share: float, time: Callable[[T], float]
+) -> tuple[list[T], float]:
+    """The items with most time that make this share of the time of all, the longest first, and the
+    share of the rest; all of them for 1.
+    """
+    total = sum(map(time, items))
+    kept: list[T] = []
+    reached = 0.0
+    for candidate in sorted(items, key=time, reverse=True):
+        if share < 1 and kept and reached >= share * total:
+            break
+        kept.append(candidate)
+        reached += time(candidate)
+    return kept, 1 - reached / total if total else 0.0
 
 
 def _problems(

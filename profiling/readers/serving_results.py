@@ -12,15 +12,17 @@ print is read, too, as often as a log or page holds it, and the table of SGLang'
 
 Requests of one run share its steps, so their spread says nothing of the error of their mean:
 without several runs of a concurrency, the error is estimated from the curve. Names of models, hosts
-and prompts are not copied.
+and prompts are not copied: several models are numbered. So are the curves of results that do not
+name their model, where two of one concurrency differ by more than a third.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -36,6 +38,8 @@ NAME = "benchmark of a server"
 _MOST_BYTES = 1 << 28  # of a file; saved texts of all requests have 100 MB
 _MOST_RESULTS = 100_000
 _LONGEST_NAME = 200
+_PER_OUTPUT = "time per output token"
+_REPEATS = 1 / 3  # relative difference beyond which two results are not of one curve
 _LENGTH_ALIKE = 0.2  # relative difference of mean prompt and output lengths within one curve
 _NAN = re.compile(
     rb"(?<=[:\[,])\s*(?:NaN|-?Infinity)(?=\s*[,\]}])"
@@ -99,6 +103,8 @@ class Point:
     first_ms: float | None  # time to the first token
     lengths: tuple[float, float] | None = None  # mean tokens of prompts and of outputs
     settings: tuple[tuple[str, Any], ...] = ()  # what a sweep changed
+    model: str | None = None  # name of the model; None if the result does not tell
+    repeats: bool = False  # whether it says that it is one of several runs
 
 
 def recognises(source: Source) -> bool:
@@ -289,6 +295,8 @@ def _bench_serve(result: dict[str, msgspec.Raw]) -> Point:
         first_ms,
         (prompts / runs, outputs / runs) if runs and prompts and outputs else None,
         tuple(settings),
+        str(_value(result, "model_id")) if "model_id" in result else None,
+        "run_number" in result,
     )  # fmt: skip
 
 
@@ -311,7 +319,14 @@ def _aiperf(result: dict[str, msgspec.Raw]) -> Point:
         mean("inter_token_latency"),
         mean("time_to_first_token"),
         (prompts, outputs) if prompts and outputs else None,
+        model=_model(_value(result, "input_config")),
     )
+
+
+def _model(config: Any) -> str | None:
+    """The model that a configuration of AIPerf asks for."""
+    names = _at(config, "endpoint", "model_names")
+    return " ".join(map(str, names)) if isinstance(names, list) else None
 
 
 def _concurrency(config: Any) -> float | None:
@@ -371,51 +386,97 @@ def _trtllm(result: dict[str, msgspec.Raw]) -> Point:
 
 def write_points(points: Sequence[Point], writer: RecordingWriter) -> None:
     """Write the times of some results as a table."""
-    names = _Names()
-    rows: list[dict[str, Any]] = []
-    lost = 0
-    repeats: dict[tuple[str, int], int] = {}
+    names = _Names(points)
+    by_name: dict[str, list[_Placed]] = {}
     for point in points:
         requests = round(point.requests or 0)
-        times = {"time per output token": point.token_ms, "time to first token": point.first_ms}
+        times = {_PER_OUTPUT: point.token_ms, "time to first token": point.first_ms}
         times_ms = {what: ms for what, ms in times.items() if ms is not None and ms < _MOST_MS}
-        if not 0 < requests < _MOST_REQUESTS or not times_ms:
-            lost += 1
-            continue
-        for what, ms in times_ms.items():
-            problem = f"{what}, {names.of(point)}"[:_LONGEST_NAME]
-            repeats[problem, requests] = repeats.get((problem, requests), -1) + 1
-            rows.append(
-                {
-                    "step": len(rows), "round": repeats[problem, requests], "index": 0,
-                    "problem": problem, "batch": requests, "mode": "published",
-                    "profiled": False, "duration_ns": max(1, round(1e6 * ms)),
-                }
-            )  # fmt: skip
+        if 0 < requests < _MOST_REQUESTS and times_ms:
+            placed = _Placed(requests, times_ms, point.repeats)
+            by_name.setdefault(names.of(point), []).append(placed)
+    rows: list[dict[str, Any]] = []
+    repeats: Counter[tuple[str, int]] = Counter()
+    for name, of_name in by_name.items():
+        for number, placed in zip(_number_curves(of_name), of_name, strict=True):
+            curve = name if number == 1 else f"{name}, curve {number}"
+            requests = placed.requests
+            for what, ms in placed.times_ms.items():
+                rows.append(
+                    {
+                        "step": len(rows), "round": repeats[curve, requests], "index": 0,
+                        "problem": f"{what}, {curve}"[:_LONGEST_NAME], "batch": requests,
+                        "mode": "published", "profiled": False,
+                        "duration_ns": max(1, round(1e6 * ms)),
+                    }
+                )  # fmt: skip
+            repeats[curve, requests] += 1
     if not rows:
         raise CurvescopeError(
             "it has no result with both the requests in flight and a time per token: run the "
             "benchmark with a fixed concurrency, streaming (`vllm bench serve --max-concurrency "
             "16`, `trtllm-bench throughput --streaming`)."
         )
-    writer.count_lost("rows_unreadable", lost)
+    writer.count_lost("rows_unreadable", len(points) - sum(map(len, by_name.values())))
     writer.write("steps", columns_of(rows))
     batches = sorted({row["batch"] for row in rows})
     writer.update(recording_type="table", noise=None, batches=batches)
 
 
+class _Placed(NamedTuple):
+    """A point of a curve."""
+
+    requests: int
+    times_ms: dict[str, float]  # by what was timed
+    repeats: bool  # whether it says that it is one of several runs
+
+
+def _number_curves(points: Sequence[_Placed]) -> list[int]:
+    """The number of the curve of each point of one name.
+
+    Where two times at one concurrency differ by more than a third, no points are repeats: each
+    concurrency has a point of each curve, in one order; or a curve ends where the concurrency
+    rises no more.
+    """
+    if all(_are_repeats(points, requests) for requests in {point.requests for point in points}):
+        return [1] * len(points)
+    counts: Counter[int] = Counter()
+    numbers, restarts, before = [], [0], 0
+    for point in points:
+        counts[point.requests] += 1
+        numbers.append(counts[point.requests])
+        restarts.append(restarts[-1] + (point.requests <= before or len(restarts) == 1))
+        before = point.requests
+    return numbers if len(set(counts.values())) == 1 else restarts[1:]
+
+
+def _are_repeats(points: Sequence[_Placed], requests: int) -> bool:
+    """Whether the points of a concurrency say that they are runs of one, or have times per token
+    that are alike.
+    """
+    there = [point for point in points if point.requests == requests]
+    times_ms = [point.times_ms.get(_PER_OUTPUT, 0.0) for point in there]
+    if all(point.repeats for point in there) or 0 in times_ms:
+        return True
+    return max(times_ms) <= (1 + _REPEATS) * min(times_ms)
+
+
 class _Names:
-    """Names of curves: the tool, the lengths of prompts and outputs, and the settings that a sweep
-    changed.
+    """Names of curves: the tool, the model's number, the lengths of prompts and outputs, and what a
+    sweep changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, points: Sequence[Point]) -> None:
+        """Take all points, which tell whether there are several models."""
+        self._models = list(dict.fromkeys(point.model for point in points))
         self._lengths: list[tuple[float, float]] = []  # of the first run of each curve
         self._texts: dict[str, list[Any]] = {}  # values of a setting that are not copied
 
     def of(self, point: Point) -> str:
         """The name of the curve on which a point lies."""
         parts = [point.tool, *(self._setting(*setting) for setting in point.settings)]
+        if len(self._models) > 1:
+            parts.insert(1, f"model {self._models.index(point.model) + 1}")
         if point.lengths:
             prompts, outputs = self._alike(point.lengths)
             parts.append(f"prompts of about {prompts:,.0f} and outputs of {outputs:,.0f} tokens")

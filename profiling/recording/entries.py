@@ -220,6 +220,14 @@ class TogetherEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AroundEntry:
+    """The problem of a recorded step that a microbenchmark lies around."""
+
+    size: Size  # its value on the axis
+    calls: Size  # its calls in the step
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordingJson:
     """The entries of `recording.json`."""
 
@@ -313,6 +321,9 @@ class RecordingJson:
     framework: str | None = None  # framework whose rules a modelled recording follows
     noise: Number | None = None  # stated error of a table's times, as a share of them
     batch_axis: str | None = None  # axis of the problems of a microbenchmark
+    layers: tuple[str, ...] | None = None  # layers with the problems of a microbenchmark
+    phase: str | None = None  # phase of these problems
+    around: AroundEntry | None = None  # problem of a recorded step among them
     results: tuple[Mapping[str, Any], ...] | None = None  # results of a microbenchmark
 
 

@@ -9,8 +9,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from curvescope.analysis.server_edges import DecodeSteps, find_edges
 from curvescope.analysis.server_log import explain_log, graph_limit
 from curvescope.cli import main
 from curvescope.profiling.readers import import_profile
@@ -172,6 +174,26 @@ def test_the_foot_of_a_stair_counts_at_its_captured_size(explained):
     rare = sum(9 <= size <= 12 for size in sizes)
     assert any(f"{rare} steps of rare numbers" in note for note in log.notes)
     assert log.curve.at(16).n == sizes.count(16) + rare
+
+
+def test_an_edge_at_a_captured_size_is_found_over_the_captured_sizes_before_it():
+    """Between two captured sizes a step costs the same, so eight sizes have no slope."""
+    captured, rng = np.array([8, 16, 24, 32, 40]), np.random.default_rng(0)
+    sizes = [16]
+    for _ in range(999):
+        sizes.append(min(40, max(1, sizes[-1] + int(rng.choice((-3, -1, 0, 1, 3))))))
+    ran = np.array(sizes)
+    work = captured[np.searchsorted(captured, ran)].astype(float)
+    times_ms = (10 + 0.05 * work + 3.0 * (ran > 24)) * np.exp(rng.normal(0, 0.02, len(ran)))
+    distinct = np.unique(ran)
+    medians = np.array([np.median(times_ms[ran == size]) for size in distinct])
+    steps = DecodeSteps(ran, work, times_ms)
+    ((edge,), _) = find_edges(steps, (distinct, medians), None, captured)
+    assert (edge.at, edge.known, edge.captured) == (24, False, True)
+    assert edge.extra_ms.value == pytest.approx(3.0, abs=0.2)
+    smooth = DecodeSteps(ran, work, times_ms - 3.0 * (ran > 24))
+    without = np.array([np.median(smooth.times_ms[ran == size]) for size in distinct])
+    assert find_edges(smooth, (distinct, without), None, captured)[0] == ()
 
 
 def test_a_curve_that_falls_is_said_to_fall(tmp_path, capsys):

@@ -26,17 +26,17 @@ KINDS = {
     "confirm": {"explain"},
     "measure": {"scaling"},
     "read": {"ranks"},
-    "compare": {"compare", "table"},
+    "compare": {"compare", "table", "maps"},
     "doctor": {"doctor", "devices", "networks"},
     "sweep": {"table"},
     "replay": {"replay"},
     "ceilings": {"ceilings"},
     "compile": {"compile"},
-    "gemm": {"bench", "candidates"},
+    "gemm": {"bench", "candidates", "map"},
+    "conv": {"bench", "candidates", "map"},
     **{
         name: {"bench"}
         for name in (
-            "conv",
             "attention",
             "operators",
             "memory",

@@ -1,4 +1,4 @@
-"""What the library offers for a product beside its default."""
+"""What the library offers for a product or a convolution beside its default."""
 
 from dataclasses import replace
 
@@ -12,6 +12,7 @@ from curvescope.experiments.candidates import (
     candidates_for,
     check_candidates,
 )
+from curvescope.kernels.conv import Conv
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.sweeps import along
 from curvescope.profiling.hardware.host import cpu_features
@@ -20,6 +21,8 @@ from curvescope.profiling.measure.visits import Empty
 from ..tables import ask_each
 
 SWEEP = along("n", {n: Gemm(4, n, 3, "TN") for n in (2, 5)})
+CONVOLUTIONS = along("n", {n: Conv(n, 2, 5, 5, 3, 3, 3) for n in (1, 2)})
+ORDERS = ["stored-otherwise", "swapped"]
 
 
 @ask_each(
@@ -35,12 +38,50 @@ SWEEP = along("n", {n: Gemm(4, n, 3, "TN") for n in (2, 5)})
 )
 def test_a_limit_is_a_candidate_where_the_cpu_has_more(precision, device, features, names):
     found = [one.name for one in candidates_for(precision, device, frozenset(features))]
-    assert [name for name in found if name != "no-onednn"] == names
+    assert [name for name in found if name not in ("no-onednn", *ORDERS)] == names
+    assert found[-2:] == ORDERS or precision in ("int8", "fp8")
     assert ("no-onednn" in found) == (precision in ("bf16", "int8") and device == "cpu")
 
 
+@ask_each(
+    ("device", "names"),
+    [
+        ("cpu", ["no-onednn", "channels-otherwise"]),
+        ("cuda:0", ["cudnn-benchmark", "no-cudnn", "channels-otherwise"]),
+    ],
+)
+def test_a_convolution_has_candidates_of_its_own(device, names):
+    found = [one.name for one in candidates_for("fp32", device, frozenset(), Conv)]
+    assert found == names
+
+
+@ask_each(("sweep", "name"), [(SWEEP, "stored-otherwise"), (SWEEP, "swapped")])
+def test_a_product_in_another_order_is_the_same_product(sweep, name):
+    (checked,) = check_changed(sweep, name)
+    assert (checked.name, checked.outcome) == (name, "ok")
+
+
+def test_a_convolution_in_another_layout_is_the_same_convolution():
+    (checked,) = check_changed(CONVOLUTIONS, "channels-otherwise")
+    assert checked.outcome == "ok"
+
+
+def check_changed(sweep, name):
+    """The outcome of one candidate."""
+    pytest.importorskip("torch")
+    kind = type(next(iter(sweep.problems.values())))
+    _, *checked = check_candidates(sweep, "cpu", [CANDIDATES[kind][name]], start=Here)
+    return checked
+
+
+def test_the_transposed_product_has_the_extents_of_the_other_side():
+    swapped = CANDIDATES[Gemm]["swapped"].change(Gemm(4, 5, 3, "NN"))
+    assert swapped == Gemm(5, 4, 3, "TT")
+    assert CANDIDATES[Gemm]["swapped"].change(Gemm(4, 5, 3, "TN")) == Gemm(5, 4, 3, "TN")
+
+
 def test_each_candidate_says_how_to_set_it():
-    hows = {name: one.how for name, one in CANDIDATES.items()}
+    hows = {name: one.how for one_kind in CANDIDATES.values() for name, one in one_kind.items()}
     assert hows["onednn-avx2"] == "ONEDNN_MAX_CPU_ISA=AVX2 in the environment"
     assert hows["cublaslt"] == "torch.backends.cuda.preferred_blas_library('cublaslt')"
     assert all(hows.values())
@@ -67,7 +108,7 @@ class Here:
 
 def test_the_product_of_every_candidate_is_checked_before_it_is_timed():
     pytest.importorskip("torch")
-    (checked, other) = check_candidates(SWEEP, "cpu", [CANDIDATES["onednn"]], start=Here)
+    (checked, other) = check_candidates(SWEEP, "cpu", [CANDIDATES[Gemm]["onednn"]], start=Here)
     assert (checked.name, checked.outcome) == ("default", "ok")
     assert (other.name, other.outcome) in [("onednn", "ok"), ("onednn", "failed")]
 
@@ -95,7 +136,9 @@ def test_a_wrong_product_is_not_timed(monkeypatch):
 
 def test_a_candidate_that_cannot_be_set_here_says_why_and_is_not_started():
     pytest.importorskip("torch")
-    older = replace(CANDIDATES["cublaslt-list"], why_not=lambda: "torch 2.13 does not time them")
+    older = replace(
+        CANDIDATES[Gemm]["cublaslt-list"], why_not=lambda: "torch 2.13 does not time them"
+    )
     (_, checked) = check_candidates(SWEEP, "cpu", [older], start=Here)
     assert (checked.outcome, checked.timed) == ("unsupported", False)
     assert checked.detail == "torch 2.13 does not time them"

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...parsers import Command, CommandParser, Part, Run, add_parts, run_part
-from . import candidates, measuring, problems
+from ...parsers import Command, CommandParser, Part, Run, add_parts, refuse_given, run_part
+from . import around, candidates, measuring, problems
 
 if TYPE_CHECKING:
     from ...kernels.backends import Backend
@@ -53,6 +53,9 @@ class Bench(NamedTuple):
         from ...kernels.backends import open_backend
 
         backend = open_backend(args.backend, args.device)
+        if getattr(args, "around", None) is not None:
+            return around.run(args, self.name, backend)
+        refuse_given(args, "Without --around no recording is read", *problems.OF_AROUND)
         sweeps = self.make_problems(args, backend)
         if getattr(args, "candidates", False):
             return candidates.run(args, sweeps)
@@ -65,7 +68,7 @@ _ALL = (
         "gemm",
         "matrix products, at any shapes or over a batch axis",
         problems.gemm,
-        problems.add_products,
+        problems.add_problems,
         {"precision": None},  # so that a sweep that nobody chose takes those of the device
     ),
     Bench(

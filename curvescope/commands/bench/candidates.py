@@ -1,4 +1,4 @@
-"""`bench gemm --candidates`: whether the library could do better than its own choice."""
+"""`bench gemm --candidates` and `conv`: whether the library could do better than its choice."""
 
 from __future__ import annotations
 
@@ -104,11 +104,12 @@ def _measure_candidates(args: argparse.Namespace, sweep: Sweep, folder: Path) ->
 
 
 def _choose(sweep: Sweep, device: str) -> list[Candidate]:
-    """The candidates of a sweep's precision on a device."""
+    """The candidates of a sweep's kind and precision on a device."""
     from ...experiments.candidates import candidates_for
 
-    precision = next(iter(sweep.problems.values())).precision
-    offered = candidates_for(precision, device)
+    problem = next(iter(sweep.problems.values()))
+    precision = problem.precision
+    offered = candidates_for(precision, device, kind=type(problem))
     if not offered:
         raise CurvescopeError(
             f"{sweep.label}: on {device} no setting is known that changes products of {precision}."

@@ -211,24 +211,27 @@ def _name_device(args: argparse.Namespace, device: dict[str, Any]) -> str:
     return args.device if args.device and ":" in args.device else "cuda:0"
 
 
+Show = Callable[[argparse.Namespace, Sequence[MeasuredSweep]], int]
+
+
 def measure_and_show(
-    args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, Sweep]]
+    args: argparse.Namespace,
+    what: str,
+    jobs: Sequence[tuple[Backend, Sweep]],
+    show: Show | None = None,
 ) -> int:
     """Measure and print the results, also those before an interrupt; returns the exit code of
-    `show`.
+    `show`, which prints a table by default.
     """
+    print_results = show or show_results
     measured: list[MeasuredSweep] = []
-    with answer_if_interrupted(lambda: show(args, measured) if measured else None):
+    with answer_if_interrupted(lambda: print_results(args, measured) if measured else None):
         collect(args, what, jobs, measured=measured)
-    return show(args, measured)
+    return print_results(args, measured)
 
 
-def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
-    """Print the results; returns the exit code, 1 where a result was incorrect or a
-    problem failed.
-    """
-    from ...kernels.method import BenchOutcome
-
+def show_results(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
+    """Print the results; returns `exit_code`."""
     if args.json:
         from ...analysis.render.documents import print_document
         from .documents import BenchDocument
@@ -237,6 +240,13 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
         print_document(BenchDocument(method_of(args), sweeps))
     else:
         _show(measured, args.cache)
+    return exit_code(measured)
+
+
+def exit_code(measured: Sequence[MeasuredSweep]) -> int:
+    """1 where a result was incorrect or a problem failed, else 0."""
+    from ...kernels.method import BenchOutcome
+
     outcomes = {result.outcome for result in results_of(measured)}
     return int(bool(outcomes & {BenchOutcome.INCORRECT, BenchOutcome.FAILED}))
 

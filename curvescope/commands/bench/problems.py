@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import CurvescopeError
@@ -14,6 +15,8 @@ from ...parsers import group
 from ...profiling.measure.protocol import parse_batches
 from ...profiling.workload.networks import get_network
 from .measuring import BOTH, caches_of
+
+OF_AROUND = ("--extent", "--share")  # options of the problems of a recording
 
 if TYPE_CHECKING:
     from ...kernels.backends import Backend
@@ -30,7 +33,8 @@ def gemm(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
     batch size of a fully connected layer. `curvescope explain` reads it.
     `--from vgg_a --batch 1..64` measures the fully connected layers of a network, and
     `--shapes m=512,n=64,k=1024` or `--shapes FILE.csv` products that you list. `--candidates` says
-    whether the library could do better.
+    whether the library could do better. `--around RUN` measures the products of a recorded step
+    among their neighbouring sizes, and says which to pad.
 
     Without any of these n goes from 1 to 4096 in the precisions of the device, in some 20 s, with
     cold and hot caches side by side.
@@ -49,7 +53,8 @@ def conv(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
     Axes: n (the batch), c, h, w, k (filters), r, s (filter height and width), stride, padding,
     dilation (one number, or height and width as 2x1), groups, direction (fwd, bwd_data,
     bwd_weights), layout (nchw, nhwc). The default is VGG's conv3_1 at batch 8.
-    `--from vgg_a --batch 1..64` measures the layers of a network.
+    `--from vgg_a --batch 1..64` measures the layers of a network, `--around RUN` those of a
+    recorded step among their neighbouring sizes.
     """
     from ...kernels.conv import Conv
 
@@ -253,8 +258,31 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
         metavar="NETWORK",
         help="network whose layers are measured, e.g. vgg_a",
     )
+    which.add_argument(
+        "--around",
+        type=Path,
+        metavar="RUN",
+        help="recording whose step has the problems: each is measured at its size, one more and "
+        "one less, and the next multiples of 2, 8, 16, 64 and 128",
+    )
     what.add_argument(
-        "--batch", default="64", help="batch sizes for --from: 64, or 1,2,4 or 1..64 (default: 64)"
+        "--batch",
+        help="batch sizes for --from, e.g. 1,2,4 or 1..64 (default: 64), or that of the step for "
+        "--around (default: the largest)",
+    )
+    what.add_argument(
+        "--extent",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="extent that --around varies, e.g. n; once for each (default: those that follow the "
+        "batch size)",
+    )
+    what.add_argument(
+        "--share",
+        metavar="SHARE",
+        help="share of the time of the step's problems to measure with --around, the longest first "
+        "(default: 95%%)",
     )
     what.add_argument(
         "--precision",
@@ -262,16 +290,12 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
         help="precisions, e.g. fp32,bf16: fp64, fp32, tf32, fp16, bf16, and of products fp8 and "
         "int8 (default: fp32)",
     )
-
-
-def add_products(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that choose matrix products, and the candidates of their library."""
-    add_problems(parser)
     group(parser, HOW).add_argument(
         "--candidates",
         action="store_true",
-        help="also time what else the library offers: on a CPU limits of its instructions, and "
-        "oneDNN or not, on a GPU cuBLASLt and a small workspace",
+        help="also time what else the library offers: other orders of the operands, on a CPU "
+        "limits of its instructions, and oneDNN or not, on a GPU cuBLASLt, a small workspace, and "
+        "cuDNN's choice by timing",
     )
 
 
@@ -286,7 +310,7 @@ def _problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
         return sweeps.list_shapes(base, args.shapes, args.precision)
     if args.network is None:
         return sweeps.span(base, args.axis, args.precision)
-    network, batches = get_network(args.network), parse_batches(args.batch)
+    network, batches = get_network(args.network), parse_batches(args.batch or "64")
     chosen: list[Sweep] = []
     for precision in dict.fromkeys(args.precision.split(",")):
         chosen += problem_sets.layer_sweeps(network, batches, type(base), precision)

@@ -182,6 +182,47 @@ def test_runs_of_a_sweep_are_repeats_and_its_settings_name_curves(tmp_path):
     ]
 
 
+def test_models_of_one_file_are_curves_by_number(tmp_path):
+    results = [
+        vllm(size, factor, model_id=f"secret-{factor}") for size in SIZES for factor in (1, 1.2)
+    ]
+    steps = steps_of(tmp_path, lines(results))
+    names = {problem.split(", ")[2]: rows for problem, rows in steps.groupby("problem")}
+    assert {name: len(rows) for name, rows in names.items()} == {"model 1": 6, "model 2": 6}
+    assert set(steps["round"]) == {0}
+
+
+ORDERS = {
+    "model by model": [(size, factor) for factor in (1, 2) for size in SIZES],
+    "size by size": [(size, factor) for size in SIZES for factor in (1, 2)],
+    "one lacks a size": [
+        (size, factor) for factor in (1, 2) for size in SIZES if size * factor > 1
+    ],
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_results_of_one_concurrency_that_differ_by_a_third_are_no_repeats(order, tmp_path):
+    """Printed results name no model; six on one page were one curve, ± 107 %."""
+    text = "".join(printed(size).replace(*tpot(size, factor)) for size, factor in ORDERS[order])
+    steps = steps_of(tmp_path, text)
+    assert set(steps["round"]) == {0}
+    for _, rows in steps.groupby("problem"):
+        factors = rows["duration_ns"] / 1e6 / rows["batch"].map(step_ms)
+        assert factors.max() == pytest.approx(factors.min(), rel=0.01)
+
+
+def tpot(size, factor):
+    """The printed time per token, and another one."""
+    return f"{step_ms(size):.2f}", f"{factor * step_ms(size):.2f}"
+
+
+def test_a_disturbed_run_of_a_sweep_stays_a_repeat(tmp_path):
+    results = sweep()
+    results[1]["mean_tpot_ms"] *= 2
+    assert steps_of(tmp_path, json.dumps(results))["problem"].nunique() == 1
+
+
 def test_other_lengths_of_prompts_are_another_curve(tmp_path):
     results = [
         vllm(size, total_input_tokens=tokens) for tokens in (10_000, 99_000) for size in SIZES

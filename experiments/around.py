@@ -15,7 +15,7 @@ from ..base.errors import CurvescopeError
 from ..kernels.conv import Conv
 from ..kernels.gemm import Gemm
 from ..kernels.sweeps import Around, Sweep, along
-from ..profiling.recording.products import read_convolutions, read_product
+from ..profiling.attribution.products import read_convolutions, read_product
 from ..profiling.recording.store import Recording
 from .replay.operator_kinds import is_convolution, is_product
 from .replay.problem import take_longest

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.arguments import device_kind
+from ...profiling.attribution.products import OF_MATRICES, Product, read_product
 from ...profiling.recording.operators import decode_arguments
-from ...profiling.recording.products import OF_MATRICES, Product, read_product
 from ...profiling.recording.store import Recording
 from ..causes.kernel_choice import ALGORITHM_SWITCH
 from ..causes.work import LIBRARIES, SLOW_CALL

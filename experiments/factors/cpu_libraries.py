@@ -8,8 +8,8 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
+from ...profiling.attribution.products import OF_MATRICES
 from ...profiling.recording.operators import TensorArgument, Value
-from ...profiling.recording.products import OF_MATRICES
 from ..changed_steps import ChangedModule
 from ..factor import Factor, StepChange, Target, TermChange
 from ..replay.operator_kinds import (

@@ -9,8 +9,8 @@ import pytest
 
 from curvescope.experiments.around import list_neighbours
 from curvescope.kernels import backends
+from curvescope.profiling.attribution.products import read_convolutions, read_product
 from curvescope.profiling.recording.operators import TensorArgument, Value
-from curvescope.profiling.recording.products import read_convolutions, read_product
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
 from ..experiments.planted_experiments import operator

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..hardware.precisions import PRECISIONS
-from .operators import TORCH_DTYPES, Argument, TensorArgument, Value
+from ..recording.operators import TORCH_DTYPES, Argument, TensorArgument, Value
 
 # operators that multiply rows with one matrix
 OF_MATRICES = ("aten::linear", "aten::addmm", "aten::mm")

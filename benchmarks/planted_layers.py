@@ -5,7 +5,7 @@ wait, … Each kind is diagnosed as a user would; the first finding should name 
 nothing planted no layer should be named.
 
     python -m benchmarks.planted_layers                  # all kinds, a minute each
-    python -m benchmarks.planted_layers --kinds copy,nothing --times 5
+    python -m benchmarks.planted_layers --kinds "copy;nothing" --times 5
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from torch import nn
 from torch.nn import functional
 
 import curvescope
+from benchmarks import planted_steps
+from benchmarks.planted_causes import NULL_NETWORKS
 from curvescope.analysis.render.page import Page
 
 KEPT = Path(__file__).parent / "results" / "planted_layers.jsonl"
@@ -97,6 +99,9 @@ PLANTS: dict[str, Plant] = {
     "sort": _sort,
 }
 NOTHING = "nothing"
+# Steps of equal parts, one after the other: no size can be slow.
+EQUAL = "equal parts, "
+_EQUAL_BATCHES, _EQUAL_DEPTH = (1, 2, 3, 4, 6, 8), 2
 
 
 class Mixer(nn.Module):
@@ -128,7 +133,12 @@ class Block(nn.Module):
 
 
 def make_steps(kind: str) -> Callable[[int], Callable[[], object]]:
-    """A function of a batch size that makes training steps with a plant in one block of three."""
+    """A function of a batch size that makes training steps with a plant in one block of three, or
+    steps of equal parts.
+    """
+    if kind.startswith(EQUAL):
+        make_equal = planted_steps.micro_batches(kind.removeprefix(EQUAL))
+        return lambda batch: make_equal(batch, _EQUAL_DEPTH)
     plant = PLANTS.get(kind)
     torch.manual_seed(0)
     model = nn.Sequential(*(Block(plant if block == 1 else None) for block in range(_BLOCKS)))
@@ -155,7 +165,7 @@ def diagnose_kind(kind: str, seconds: float) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         found = curvescope.diagnose(
             make_steps(kind),
-            BATCHES,
+            _EQUAL_BATCHES if kind.startswith(EQUAL) else BATCHES,
             device="cpu",
             time_limit_s=seconds,
             experiments_s=0,
@@ -180,12 +190,12 @@ def _names_a_layer(page: Page) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kinds", help="some of them, between commas (default: all)")
+    parser.add_argument("--kinds", help="some of them, between semicolons (default: all)")
     parser.add_argument("--times", type=int, default=1, help="times that each is diagnosed")
     parser.add_argument("--seconds", type=float, default=60.0, help="to measure each (default: 60)")
     args = parser.parse_args()
-    known = [*PLANTS, NOTHING]
-    kinds = args.kinds.split(",") if args.kinds else known
+    known = [*PLANTS, NOTHING, *(EQUAL + network for network in NULL_NETWORKS)]
+    kinds = args.kinds.split(";") if args.kinds else known
     if unknown := set(kinds) - set(known):
         parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(known)}")
     for kind in kinds * args.times:

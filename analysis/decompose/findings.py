@@ -274,8 +274,9 @@ def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
     """The fixed cost at the smallest pair of batch sizes where it is significant and counts.
 
     All adjacent pairs form one family (Holm). Pairs without profiled steps cannot be split; an
-    overtaken size is in none.
+    overtaken size is in none. No cost of every step is more than the shortest step takes.
     """
+    shortest_ms = min(point.time_ms.high for point in curve.points)
     slow = find_slow(curve.paces)
     usual = [size for size in _list_settled(curve) if size not in slow]
     fixed_costs = [fixed_cost(*pair) for pair in neighbours(usual)[0] if pair not in curve.jumps]
@@ -284,6 +285,7 @@ def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
         fixed_costs, values, holm([value.p for value in values]), strict=True
     ):
         material = value.value >= curve.least * curve.at(functional.at).time_ms.value
+        material = material and value.low <= shortest_ms
         if p < LEVEL and material and set(functional.conditions) <= set(profiled):
             return functional
     return None

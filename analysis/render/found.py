@@ -405,9 +405,9 @@ def describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
         if size in gains:
             worth[size] = say_saved(gains[size])
     is_confirmed = saving.verdict == Verdict.CONFIRMED and not saving.beside_work
-    only = ", while other work runs" if saving.beside_work else ""
+    only = "beside other work: " if saving.beside_work else ""
     return Found(
-        what=f"{instruction(saving)}{only}",
+        what=f"{only}{instruction(saving)}",
         worth=tuple(worth.items()),
         sure=CONFIRMED if is_confirmed else NOT_PROVEN,
         saving=saving,

@@ -207,9 +207,12 @@ class Page:
         if not sizes:
             sizes = sorted({finding.tested.at for finding in diagnosis.anomalies})
         if not sizes:
-            undecided = all(finding.verdict in UNDECIDED for finding in diagnosis.findings)
+            disturbed = diagnosis.disturbances is not None and diagnosis.disturbances.prevail
+            undecided = disturbed or all(
+                finding.verdict in UNDECIDED for finding in diagnosis.findings
+            )
             return f"No {axis.value} is {'shown to be ' if undecided else ''}slow."
-        placed = next((entry for entry in slow if entry.where), None)
+        placed = _choose_told(slow)
         if len(sizes) == 1:
             where = f": {_place_and_cause(placed)}" if placed else ""
             return f"{begin_sentence(axis.name)} {sizes[0]} is slow{where}."
@@ -508,10 +511,18 @@ def _set_verdict(verdict: str, size: str, width: int) -> Text:
     return both_sides(Text(verdict, "bold"), Text(size, "bold"), width)
 
 
+def _choose_told(slow: Sequence[Found]) -> Found | None:
+    """The slow place that the verdict tells: the first, or what is confirmed at the same size."""
+    placed = next((entry for entry in slow if entry.where), None)
+    confirmed = next((entry for entry in slow if entry.sure == CONFIRMED and entry.why), None)
+    if placed is None or confirmed is None or placed.sure == CONFIRMED:
+        return placed
+    return confirmed if confirmed.at == placed.at else placed
+
+
 def _place_and_cause(entry: Found) -> str:
     """Where a size is slow, why, and how sure that is."""
-    why = f", {entry.why}" if entry.why else ""
-    return f"{entry.where}{why} ({entry.sure})"
+    return f"{join_texts([entry.where, entry.why])} ({entry.sure})"
 
 
 def _rate(point: Point) -> float:

@@ -342,7 +342,7 @@ def _say_tried(remedies: Remedies, axis: Axis) -> str | None:
     most = max(map(_at_most, open_))
     if most < _SMALL:
         none = "it saves at most" if single else "none saves more than"
-        return f"{lead}; by the intervals {none} {percent(most)}."
+        return f"{lead}; by the intervals {none} {100 * most:.1f} %."
     open_.sort(key=promise, reverse=True)
     named = [f"{instruction(remedy)} ({_possible(remedy, axis)})" for remedy in open_]
     if len(named) > _MOST_NAMED:

@@ -95,6 +95,8 @@ def test_what_a_backend_cannot_do_is_an_outcome_not_an_error(tmp_path, command):
         "cpu",
         "--precision",
         "tf32",
+        "--axis",
+        "n=8",
         "-o",
         "none",
         "--json",

@@ -13,7 +13,7 @@ from curvescope.commands.bench.live_results import LiveResults
 def result(problem, visits, median_ns):
     return SimpleNamespace(
         problem=problem, visits=visits, median_ns=median_ns, parts=None, uncertainty=0.02, n=12, outcome="ok",  # noqa: E501
-        gflop_per_s=1.5, gb_per_s=None,
+        gflop_per_s=1.5, gb_per_s=None, of_peak=None,
     )  # fmt: skip
 
 

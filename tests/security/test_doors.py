@@ -59,7 +59,6 @@ ALLOWED = {
     "experiments/factors/processor.py": "/proc/self",
     "kernels/compile.py": OWN_CACHE,
     "analysis/compare.py _with_former_names": TABLE,
-    "analysis/diagnosis/suggested.py _is_inside": TABLE,
     "curvescope/cli.py _main": "/dev/null",
     "curvescope/commands/compare.py _write_for_ci": "the end of the file that the user named",
     "curvescope/pytest_plugin.py": "the file of accepted times that the user's tests name",

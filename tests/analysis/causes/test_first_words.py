@@ -79,7 +79,7 @@ def advice(tmp_path):
     """Advice on a profile, by cause."""
 
     def get(path):
-        recording = import_profile(path, tmp_path / "recording").path
+        recording = import_profile(path, tmp_path / f"recording of {path.name}").path
         found = advise(open_recording(recording), all_facts(Scope.STEP, "cuda"))
         return found, {one.suggestion.cause: one for one in found.advised}
 

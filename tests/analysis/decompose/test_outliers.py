@@ -67,6 +67,16 @@ def test_the_fixed_cost_is_of_sizes_that_none_overtakes():
     assert find_fixed_cost(cost_curve(steps), (16, 64, 128)) == fixed_cost(16, 128)
 
 
+def test_no_fixed_cost_is_more_than_the_shortest_step():
+    """At 20 a step launches many small kernels; from it to 40 the line falls to 27 ms at 0."""
+    cost = {10: 7.36, 20: 28.0, 40: 28.7, 80: 56.7}.__getitem__
+    sizes = (10, 20, 40, 80)
+    steps = timed_steps(
+        cost, np.random.default_rng(2), batches=sizes, noise=0.001, drift=0, spikes=0
+    )
+    assert find_fixed_cost(cost_curve(steps), sizes) != fixed_cost(20, 40)
+
+
 def test_a_size_whose_first_round_was_left_out_does_not_take_the_rounds_of_the_others():
     """Two rounds visited all; 16, 64 and 128 have three, and 64 varies by 1 %."""
     cost = {16: 5.4, 32: 10.65, 64: 24.6, 128: 42.6}

@@ -186,7 +186,7 @@ def test_nothing_but_the_option_changes_a_setting_of_a_gpu():
         "locked_clocks.py": {"nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks"},
         "clock_guard.py": {"nvmlDeviceResetGpuLockedClocks"},
     }
-    callers = {path.name for path in sources if re.search(r"\blocked_clocks\(", path.read_text())}
+    callers = {path.name for path in sources if re.search(r"\block_clocks\(", path.read_text())}
     assert callers == {"locked_clocks.py", "options.py", "processor.py"}
 
 

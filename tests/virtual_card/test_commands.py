@@ -66,7 +66,7 @@ def test_a_copy_in_memory_takes_its_bytes_over_the_bandwidth(bench):
 
 
 def test_convolutions_of_a_network_are_timed_in_every_direction(bench):
-    text = bench("conv", "--from", "alexnet", "--batch", "1")
+    text = bench("conv", "--from", "alexnet", "--batch", "1", "--json")
     for direction in ("fwd", "bwd_data", "bwd_weights"):
         assert f"conv3 conv {direction}" in text
 

@@ -51,7 +51,6 @@ _MOST_APART = 0.8  # of the periods have one, at least
 _CANDIDATE_NAMES = 12
 _CANDIDATE_HOPS = 16  # most calls of one name in a step
 _OPTIMIZER_STEP = "Optimizer.step#"
-_MANY_STEPS = 8  # ends of the optimizer, of which one may be left out
 _OWN_MARK = "curvescope.step"
 _PROFILER_MARK = "ProfilerStep#"
 
@@ -141,10 +140,8 @@ def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[StepMarks]:
     """Steps that end with a call of the optimizer's `step`, of every process that has such calls.
 
     Several optimizers may step in one training step: a call ends a step only if a backward node ran
-    since the last one, where backward nodes are recorded. What follows the last call is in no step.
-
-    Nothing marks where the first step begins. Of many steps it is left out, as it may hold the set-up
-    of the program. Of few it begins with the first span of the process.
+    since the last one, where backward nodes are recorded. The first step begins with the first span
+    of the process. What follows the last call is in no step.
     """
     calls = ranges.of_names([name.startswith(_OPTIMIZER_STEP) for name in names]) == 1
     backward = ranges.where(lambda meaning: meaning.backward)
@@ -162,7 +159,6 @@ def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[StepMarks]:
         ends = ranges.end_ns[rows]
         starts = np.append(ranges.start_ns[mine].min(), ends[:-1])
         inside = ends > starts
-        inside[0] &= count_true(inside) < _MANY_STEPS
         unknown = np.full(count_true(inside), NONE, np.int64)
         batch = np.zeros_like(unknown)
         windows.append(StepMarks(process, starts[inside], ends[inside], unknown, batch))

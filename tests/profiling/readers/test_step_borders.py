@@ -143,19 +143,6 @@ def test_two_optimizers_of_one_backward_pass_end_one_step(tmp_path):
     assert (len(steps), meta["steps_from"]) == (3, "the ends of the optimizer's steps")
 
 
-def test_of_many_optimizer_steps_the_first_whose_begin_nothing_marks_is_left_out(tmp_path):
-    """It held a second of cudaFree before forty steps of 25 ms."""
-    trace = Trace()
-    trace.span("set up", 0, 50_000)
-    for start in range(60_000, 69_000, 1000):
-        trace.span("aten::linear", start, 10)
-        trace.span("autograd::engine::evaluate_function: AddmmBackward0", start + 100, 100)
-        trace.kernels(["gemm", "add"], start + 110)
-        trace.span("Optimizer.step#Adam.step", start + 300, 50, "user_annotation")
-    _, steps = steps_of(trace.write(tmp_path / "trace.json"), tmp_path)
-    assert [round(ns / 1e6, 1) for ns in steps["duration_ns"]] == [1.0] * 8
-
-
 def test_work_of_one_device_can_be_read_alone(tmp_path, imported_profile):
     two = PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz"
     both = open_recording(imported_profile(two.name))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .decompose.statistics import LEVEL
+from .decompose.statistics import LEVEL, holm
 
 # p of a growth that ends a run of versions while the interval is wide: many looks at few processes
 # find some growth by chance (docs/internals/method.md).
@@ -48,3 +49,10 @@ class Change:
             or high < over
             or high - low < 2 * _PRECISE * over
         )
+
+
+def adjust_changes(changes: Sequence[Change | None]) -> Iterator[Change | None]:
+    """Adjust p of the changes over all of them (Holm); they come in their order."""
+    p_values = iter(holm([change.p_adjusted for change in changes if change is not None]))
+    for change in changes:
+        yield None if change is None else replace(change, p_adjusted=next(p_values))

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 from ..base.errors import CurvescopeError
 from ..profiling.recording.remote_store import AnyPath
 from ..profiling.recording.store import META_FILE, open_recording
-from .change import Change
+from .change import Change, adjust_changes
 from .compare import compare_points
 from .curve_shapes import MATERIAL
-from .decompose.statistics import holm
 from .side import Side, prepare_sides
 
 
@@ -126,7 +125,7 @@ def read_map(paths: Iterable[AnyPath]) -> list[MappedProblem]:
     """The problems of a map, what saves most first; without those whose own size was not timed."""
     problems = [_compare_sizes(measured) for measured in _open(paths)]
     changes = [time.change for problem in problems for time in problem.sizes]
-    adjusted = _adjust(changes)
+    adjusted = adjust_changes(changes)
     mapped = []
     for problem in problems:
         sizes = [replace(time, change=next(adjusted)) for time in problem.sizes]
@@ -161,7 +160,7 @@ def compare_maps(maps: Sequence[Sequence[AnyPath]]) -> list[ComparedSize]:
         raise CurvescopeError(
             "The maps have no problem in common. Map recordings of one network at one batch size."
         )
-    adjusted = _adjust([change for line in compared for change in line.changes])
+    adjusted = adjust_changes([change for line in compared for change in line.changes])
     lines = [replace(line, changes=[next(adjusted) for _ in line.changes]) for line in compared]
     return sorted(lines, key=lambda line: -line.largest)
 
@@ -262,10 +261,3 @@ def _is_cheap(problem: MappedProblem, time: NeighbourTime) -> bool:
 def _take(problem: MappedProblem, better: NeighbourTime, time_ms: float) -> MappedProblem:
     saves_ms = problem.calls * (problem.at(problem.size).time_ms - time_ms)
     return replace(problem, better=better.size, saves_ms=saves_ms)
-
-
-def _adjust(changes: Sequence[Change | None]) -> Iterator[Change | None]:
-    """The changes with p adjusted over all of them, in their order."""
-    p_values = iter(holm([change.p_adjusted for change in changes if change is not None]))
-    for change in changes:
-        yield None if change is None else replace(change, p_adjusted=next(p_values))

@@ -30,12 +30,12 @@ from ..profiling.attribution.kernel_names import ALGORITHMS, family, short_name
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware
 from ..profiling.recording.store import RECORDING, STEP, TOGETHER
 from .aligned_rows import OTHERS, align
-from .change import Change
+from .change import Change, adjust_changes
 from .decompose.averaged_steps import list_used_steps
 from .decompose.curve import MODELLED, UNKNOWN, Curve
 from .decompose.functionals import Condition
 from .decompose.repeated_layers import in_any_block
-from .decompose.statistics import FASTER_HALF, LEVEL, Estimate, Floats, estimate, holm, moderate
+from .decompose.statistics import FASTER_HALF, LEVEL, Estimate, Floats, estimate, moderate
 from .decompose.terms import IDLE, Key, Terms, main_kernels
 from .side import Side, side
 
@@ -69,6 +69,11 @@ class ComparedLine:
         """The changes that tell whether a recording after the base is slower."""
         changes = (of_line[index] for of_line in (self.changes, self.pace_changes) if of_line)
         return [change for change in changes if change is not None]
+
+    @property
+    def is_real(self) -> bool:
+        """Whether a change is significant."""
+        return any(change is not None and change.real for change in self.changes)
 
     @property
     def largest_change_ms(self) -> float:
@@ -408,7 +413,7 @@ def compare_points(
     """The times of batch sizes, each on a curve, ms, and the changes of all but the first, whose p
     is not adjusted yet.
 
-    `paired`: of each later point, whether its replicates belong to those of the first.
+    `paired`: of each later point, whether its replicates belong to the replicates of the first.
     """
     times, replicates, rounds = [], [], []
     for curve, batch in points:
@@ -470,7 +475,7 @@ def _log_ratios(
     """The logarithm of the first time over every later one.
 
     `of_means`: whether the times are means of all steps, see `statistics.estimate`. `paired`:
-    of each later time, whether its replicates belong to those of the first.
+    of each later time, whether its replicates belong to the replicates of the first.
     """
     logs: list[Estimate | None] = []
     base, drawn = times[0], replicates[0]
@@ -498,18 +503,13 @@ def _change(log: Estimate) -> Change:
 
 
 def _adjust(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
-    every = [(*line.changes, *line.pace_changes) for line in lines]
-    p_values = [change.p_adjusted for of_line in every for change in of_line if change is not None]
-    adjusted = iter(holm(p_values))
+    """Adjust p of all changes of times and paces together."""
+    every = [change for line in lines for change in (*line.changes, *line.pace_changes)]
+    adjusted = adjust_changes(every)
     listed = []
-    for line, of_line in zip(lines, every, strict=True):
-        changes: list[Change | None] = []
-        for change in of_line:
-            if change is not None:
-                change = replace(change, p_adjusted=next(adjusted))
-            changes.append(change)
-        of_time = len(line.changes)
-        of_step, of_pace = tuple(changes[:of_time]), tuple(changes[of_time:])
+    for line in lines:
+        of_step = tuple(next(adjusted) for _ in line.changes)
+        of_pace = tuple(next(adjusted) for _ in line.pace_changes)
         listed.append(replace(line, changes=of_step, pace_changes=of_pace))
     return tuple(listed)
 
@@ -519,7 +519,7 @@ def _rows(
 ) -> tuple[tuple[ComparedLine, ...], tuple[ComparedLine, ...]]:
     """The rows at a batch size, and the groups that are tested first; largest change first."""
     terms, families = [], []
-    for compared, keyed in zip(sides, _keyed_tables(sides, by, batch), strict=True):
+    for compared, keyed in zip(sides, _key_tables(sides, by, batch), strict=True):
         terms.append(compared.terms(keyed))
         used = main_kernels(keyed[keyed["step"].isin(list_used_steps(keyed))], (batch,))
         families.append({place: family(str(name)) for place, (name,) in used.items()})
@@ -549,7 +549,7 @@ def _largest_first(lines: Iterable[ComparedLine]) -> list[ComparedLine]:
     return sorted(lines, key=lambda line: -line.largest_change_ms)
 
 
-def _keyed_tables(sides: Sequence[Side], by: str, batch: int) -> list[pd.DataFrame]:
+def _key_tables(sides: Sequence[Side], by: str, batch: int) -> list[pd.DataFrame]:
     """The kernel times of a batch size, with the label of its row in place of the layer."""
     tables = [side.kernel_times[side.kernel_times["batch"] == batch] for side in sides]
     if by in (LAYER, OPERATOR):

@@ -326,7 +326,7 @@ class _Scale:
     """Deviations of one scale."""
 
     def __init__(self, scale: float, place: Floats, logs: Floats) -> None:
-        """Take the logarithms of sizes, and those of times over shapes: a column for each shape."""
+        """Take logarithms of sizes and of times over shapes: a column for each shape."""
         self._inverse: Floats | None = None
         self._white, self.log_determinant = logs, 0.0
         if scale:

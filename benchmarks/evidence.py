@@ -17,6 +17,8 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
+from curvescope.base.markdown import write_markdown
+
 TABLES = Path(__file__).parent / "results" / "tables.json"
 
 
@@ -51,8 +53,7 @@ class Table(NamedTuple):
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a table in Markdown."""
-    ruler = ["---"] * len(head)
-    return [f"| {' | '.join(cells)} |" for cells in (head, ruler, *rows)]
+    return write_markdown(head, rows, words=len(head)).splitlines()
 
 
 def read_tables() -> dict[str, Table]:

@@ -456,27 +456,25 @@ def figures() -> list[str]:
     from benchmarks import published_live
 
     quiet, compiler = runs_at_largest(NOTHING), runs_at_largest(COMPILER)
-    share, with_compiler = (
-        f"{sum(map(answered_at_largest, runs))} of {len(runs)}" for runs in (quiet, compiler)
-    )
+    answered_quiet = sum(map(answered_at_largest, quiet))
+    answered_beside = sum(map(answered_at_largest, compiler))
     named = sum(map(names_what_helps_beside_work, compiler))
     live, disturbed = runs_of(published_live.KEPT), runs_of(published_live.DISTURBED)
     still = published_live.still()
-    scores, disturbed_scores = (
-        [published_live.found(run["step"], run) for run in runs] for runs in (live, disturbed)
-    )
+    sizes, causes = published_live.count_found(live)
+    sizes_disturbed, _ = published_live.count_found(disturbed)
     false = sum(any(value >= _FALSE for _, value, *_ in run["saves"]) for run in still)
     steps = runs_of(KEPT)
     return [
-        f"**{share}** public steps have a proven saving at their largest size, where one trains; "
-        f"**{with_compiler}** beside a compiler, where {named} name a change that helps while other "
+        f"**{answered_quiet} of {len(quiet)}** public steps have a proven saving at their largest size, where one trains; "
+        f"**{answered_beside} of {len(compiler)}** beside a compiler, where {named} name a change that helps while other "
         "work runs.",
         f"**{sum(map(answered, steps))} of {len(steps)}** steps end with a gain of 5 % or more at "
         "some size, or with the proof that nothing tried saves 2 %.",
-        f"**{sum(size for size, _ in scores)} of {len(live)}** published anomalies are found at "
-        f"their size, {sum(cause for _, cause in scores)} with their cause confirmed. "
+        f"**{sizes} of {len(live)}** published anomalies are found at "
+        f"their size, {causes} with their cause confirmed. "
         f"Where up to two thirds of the visits were disturbed, "
-        f"{sum(size for size, _ in disturbed_scores)} of {len(disturbed)} were found at their size.",
+        f"{sizes_disturbed} of {len(disturbed)} were found at their size.",
         f"**{false} of {len(still)}** sweeps of steps that nothing should make faster end with a "
         "false gain of 2 % or more.",
     ]

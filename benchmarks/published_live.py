@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,6 +166,12 @@ def found(name: str, run: dict[str, Any]) -> tuple[bool, bool]:
     by_shapes = WORK in ANOMALIES[name].causes and any(part["from_shapes"] for part in certain)
     is_confirmed = by_shapes or any(is_right(name, answer) for answer in placed)
     return bool(placed or certain), is_confirmed
+
+
+def count_found(runs: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    """How many runs find the right size, and how many a right cause there."""
+    scores = [found(run["step"], run) for run in runs]
+    return sum(size for size, _ in scores), sum(cause for _, cause in scores)
 
 
 HEAD = ("published", "answer", "size", "cause", "seconds")

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from curvescope.analysis.decompose.curve import Curve, cost_curve
+from curvescope.analysis.decompose.kernel_times import select_profiled_steps
 from curvescope.analysis.render.svg import DATA_COLOR, SLOW_COLOR, make_chart
 from curvescope.base.numbers import number, percent
 from curvescope.profiling.hardware.devices import get_device
@@ -87,18 +88,18 @@ class Day:
         powers = [size for size in self.curve.conditions if size & (size - 1) == 0]
         above = {}
         for visit in self.recording.meta["probes"]["visits"]:
-            size, probed_ms = visit["batch"], min(visit["duration_ns"]) / 1e6
+            size, fastest_ms = visit["batch"], min(visit["duration_ns"]) / 1e6
             if not powers[0] < size < powers[-1]:
                 continue
             low = max(power for power in powers if power < size)
             high = min(power for power in powers if power > size)
             slope = (self.step_ms(high) - self.step_ms(low)) / (high - low)
             line_ms = self.step_ms(low) + slope * (size - low)
-            share = probed_ms / line_ms - 1
+            share = fastest_ms / line_ms - 1
             above[size] = min(share, above.get(size, share))
         return above
 
-    def probed_ms(self, size: int) -> list[float]:
+    def times_of_probe(self, size: int) -> list[float]:
         """Times of the probed steps of a size."""
         visits = self.recording.meta["probes"]["visits"]
         return [
@@ -119,22 +120,21 @@ class Day:
         rows = kernels.merge(calls[[*shared, "call_ns", "end_ns"]], on=shared, how="left")
         return Launched(rows.assign(late_ns=rows["start_ns"] - rows["end_ns"]))
 
-    def profiled_steps(self, batch: int) -> pd.DataFrame:
+    def select_profiled(self, batch: int) -> pd.DataFrame:
         """The profiled steps of a size."""
-        steps = self.recording.frame("steps")
-        return steps[steps["profiled"] & (steps["batch"] == batch)]
+        return select_profiled_steps(self.recording.frame("steps"), batch)
 
     def kernels(self, batch: int, layer: str | None = None) -> Launched:
         """The kernels of a size; of a layer, those of its forward pass."""
         rows = self.launched.rows
-        rows = rows[rows["step"].isin(self.profiled_steps(batch)["step"])]
+        rows = rows[rows["step"].isin(self.select_profiled(batch)["step"])]
         if layer is not None:
             rows = rows[(rows["layer"] == layer) & (rows["phase"] == "forward")]
         return Launched(rows)
 
     def layer_ms(self, layer: str, batch: int) -> float:
         """Time of the kernels of a layer's forward pass in one step."""
-        return self.kernels(batch, layer).sum_ms / len(self.profiled_steps(batch))
+        return self.kernels(batch, layer).sum_ms / len(self.select_profiled(batch))
 
     def tried_ms(self, factor: str | None, batch: int, scope: str) -> float:
         """Median time with a factor in the last experiment of that scope and size that has it;
@@ -183,7 +183,7 @@ def join_numbers(sizes: Sequence[int]) -> str:
 
 
 @cache
-def probed_above() -> dict[int, float]:
+def find_sizes_above() -> dict[int, float]:
     """The least that each size lies above its line on either day."""
     both: dict[int, float] = {}
     for day in days():
@@ -194,7 +194,7 @@ def probed_above() -> dict[int, float]:
 
 def h100_picture() -> str:
     """How far each probed size lies above the line between the powers of two."""
-    above = probed_above()
+    above = find_sizes_above()
     ratios = {size: 1 + share for size, share in above.items()}
     chart = make_chart(
         "Every size that is far above the line is odd",
@@ -276,7 +276,7 @@ def say_sizes() -> Iterator[str]:
     yield ""
     yield "![Probed sizes over the line between the powers of two](../figures/case_h100.svg)"
     yield ""
-    above = probed_above()
+    above = find_sizes_above()
     odd = {size: share for size, share in above.items() if size % 2}
     large = {size: share for size, share in odd.items() if size > 16}
     slow = list_sizes(_SLOW, 9, large)
@@ -284,7 +284,7 @@ def say_sizes() -> Iterator[str]:
     level = list_sizes(-1, 0.05, large)
     even = [size for size in above if size % 2 == 0]
     small = [size for size in odd if size < 16]
-    pad = [time for day in days() for time in day.probed_ms(24)]
+    pad = [time for day in days() for time in day.times_of_probe(24)]
     yield (
         f"{join_numbers(slow)} lie **{widest(slow, above)}** above the line, but "
         f"{join_numbers(middle)} only {widest(middle, above)}, {join_numbers(level)} and odd sizes "
@@ -307,7 +307,7 @@ def say_launches() -> Iterator[str]:
     soon = second.kernels(17).waiting_share
     others = max(day.kernels(size).waiting_share for day in days() for size in (16, 32, 64))
     streams = products["stream"].nunique()
-    step_ms = second.profiled_steps(17)["duration_ns"].mean() / 1e6
+    step_ms = second.select_profiled(17)["duration_ns"].mean() / 1e6
     small = first.kernels(1)
     graphed, plain = (first.tried_ms(factor, 1, "step") for factor in ("cuda_graph", None))
     yield "## Launches make 17 slow"
@@ -331,7 +331,7 @@ def say_launches() -> Iterator[str]:
     )
     yield (
         f"- At batch 1 {percent(small.waiting_share)} of "
-        f"{len(small.rows) // len(first.profiled_steps(1))} kernels start so. A CUDA graph takes "
+        f"{len(small.rows) // len(first.select_profiled(1))} kernels start so. A CUDA graph takes "
         f"{graphed:.1f} ms there in place of {plain:.1f} (medians of three starts). It was not "
         "tried at 17."
     )

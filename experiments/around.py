@@ -128,7 +128,7 @@ def list_problems(
         made = read_problems(call, kind, precision)
         why = None if made else f"{call.op} of this form is no problem of `bench {name}`"
         for position, problem in enumerate(made):
-            axes = extents or _moving(family, position, kind, precision)
+            axes = extents or _list_moving_extents(family, position, kind, precision)
             for axis in axes:
                 problems.setdefault((problem, axis), StepProblem(problem, axis)).add(call)
             if not axes:
@@ -166,7 +166,9 @@ def _check_extents(kind: Kind, extents: Sequence[str]) -> None:
             )
 
 
-def _moving(family: CallFamily, position: int, kind: Kind, precision: str | None) -> list[str]:
+def _list_moving_extents(
+    family: CallFamily, position: int, kind: Kind, precision: str | None
+) -> list[str]:
     """The extents that follow the batch size; of a single recorded size those that usually do."""
     each = []
     for call in family.calls.values():

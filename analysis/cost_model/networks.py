@@ -7,7 +7,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -339,13 +339,10 @@ def _product_terms(
     if not products:
         return []
     every = [problem for *_, problem in products]
-    problems = Products(
-        np.concatenate([problem.m for problem in every]),
-        np.concatenate([problem.n for problem in every]),
-        np.concatenate([problem.k for problem in every]),
-        np.concatenate([problem.transposed for problem in every]),
-        np.concatenate([problem.count for problem in every]),
-    )
+    columns = {}
+    for field in fields(Products):
+        columns[field.name] = np.concatenate([getattr(problem, field.name) for problem in every])
+    problems = Products(**columns)
     if problems.transposed.any() and lacks_transposed(machine.device, library):
         raise CurvescopeError(
             f"The cost model does not know linear layers with {library.versions} on "

@@ -83,13 +83,17 @@ class Diagnosis(Conclusion, Drawn):
         return self.recorded.disturbances
 
     @property
+    def is_disturbed(self) -> bool:
+        """Whether the times are of a disturbed machine."""
+        return self.disturbances is not None and self.disturbances.prevail
+
+    @property
     def probe_times(self) -> dict[int, list[float]]:
         """Times of the steps of probed sizes, ms.
 
         A probe has one or two visits: where other work disturbed most visits, it says nothing.
         """
-        disturbed = self.disturbances is not None and self.disturbances.prevail
-        if self.recording is None or disturbed:
+        if self.recording is None or self.is_disturbed:
             return {}
         return times_of_probes(self.recording.meta)
 

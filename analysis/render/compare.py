@@ -74,11 +74,10 @@ def render_check(comparison: Comparison, over: float) -> list[Text]:
     """
     lines = []
     for name, batch, change in comparison.regressions(over):
-        growth = f"+{change.growth:.1%} (at least {change.bounds_of_growth[0]:+.1%})"
-        said = f"Failed: {name} at batch {batch} takes {growth}, over {over:.1%}."
+        said = f"Failed: {name} at batch {batch} takes {show_growth(change)}, over {over:.1%}."
         lines.append(Text(said, "bold red"))
     for layer in comparison.grown_layers(over):
-        growth = f"{layer.growth:.1%} of the step (at least {layer.at_least:.1%})"
+        growth = show_layer_growth(layer)
         where = f"{layer.label} of {layer.name} at batch {layer.batch}"
         lines.append(Text(f"Failed: {where} grew by {growth}, over {over:.1%}.", "bold red"))
     if not lines:
@@ -89,6 +88,16 @@ def render_check(comparison: Comparison, over: float) -> list[Text]:
         growth = f"a growth of {name} at batch {batch}"
         lines.append(Text(f"Could not tell: {growth} is not ruled out: {bound}.", "yellow"))
     return lines
+
+
+def show_growth(change: Change) -> str:
+    """The growth of a step time, and how much it is at least."""
+    return f"{change.growth:+.1%} (at least {change.bounds_of_growth[0]:+.1%})"
+
+
+def show_layer_growth(layer: GrownLayer) -> str:
+    """The growth of a layer as a share of the step, and how much it is at least."""
+    return f"{layer.growth:.1%} of the step (at least {layer.at_least:.1%})"
 
 
 def verdicts(comparison: Comparison, names: Sequence[str] = _LETTERS) -> list[str]:

@@ -10,7 +10,14 @@ from ...base.markdown import write_markdown
 from ...base.numbers import number
 from ..change import Change
 from ..compare import ComparedLine, Comparison
-from .compare import render_check, show_interval, show_ratio, verdicts
+from .compare import (
+    render_check,
+    show_growth,
+    show_interval,
+    show_layer_growth,
+    show_ratio,
+    verdicts,
+)
 
 WORSE, NOT_WORSE, COULD_NOT_TELL = "worse", "not worse", "could not tell"
 _MOST_ROWS = 5
@@ -30,7 +37,7 @@ def render_summary(comparison: Comparison, over: float | None) -> str:
     sentences = [] if over is None else [line.plain for line in render_check(comparison, over)]
     parts = [f"### {title}", *sentences, *verdicts(comparison, names)]
     parts.append(_render_lines("batch", comparison.steps, names))
-    changed = [row for row in comparison.rows if _is_real(row)]
+    changed = [row for row in comparison.rows if row.is_real]
     if changed:
         head = (
             comparison.by if comparison.batch is None else f"{comparison.by} at {comparison.batch}"
@@ -66,11 +73,10 @@ def render_junit(comparison: Comparison, over: float) -> str:
 def _list_failures(comparison: Comparison, over: float) -> Iterator[tuple[tuple[str, str], str]]:
     """The version, the batch size and a sentence of each growth that fails."""
     for layer in comparison.grown_layers(over):
-        share = f"{layer.growth:.1%} of the step (at least {layer.at_least:.1%})"
-        yield (layer.name, str(layer.batch)), f"{layer.label} grew by {share}."
+        place = layer.name, str(layer.batch)
+        yield place, f"{layer.label} grew by {show_layer_growth(layer)}."
     for name, batch, change in comparison.regressions(over):
-        least = change.bounds_of_growth[0]
-        yield (name, batch), f"The step takes {change.growth:+.1%} (at least {least:+.1%})."
+        yield (name, batch), f"The step takes {show_growth(change)}."
 
 
 def _render_lines(first: str, lines: Sequence[ComparedLine], names: Sequence[str]) -> str:
@@ -90,7 +96,3 @@ def _render_lines(first: str, lines: Sequence[ComparedLine], names: Sequence[str
 def _mark_ratio(change: Change) -> str:
     mark = " (significant)" if change.real else ""
     return f"{show_ratio(change)}{mark}"
-
-
-def _is_real(row: ComparedLine) -> bool:
-    return any(change is not None and change.real for change in row.changes)

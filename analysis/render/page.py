@@ -207,8 +207,7 @@ class Page:
         if not sizes:
             sizes = sorted({finding.tested.at for finding in diagnosis.anomalies})
         if not sizes:
-            disturbed = diagnosis.disturbances is not None and diagnosis.disturbances.prevail
-            undecided = disturbed or all(
+            undecided = diagnosis.is_disturbed or all(
                 finding.verdict in UNDECIDED for finding in diagnosis.findings
             )
             return f"No {axis.value} is {'shown to be ' if undecided else ''}slow."
@@ -270,7 +269,7 @@ class Page:
         return warn(said, width)
 
     def _curve(self, width: int, most: int, listed: int) -> list[Text]:
-        """The sizes as bars; a size of the first `listed` findings has the numbers of these."""
+        """The sizes as bars, with the numbers of the first `listed` findings beside their sizes."""
         curve, axis = self.diagnosis.curve, self.diagnosis.axis
         marks = self._marks(listed)
         points = _choose_points(curve, most, marks)

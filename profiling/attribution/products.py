@@ -102,7 +102,7 @@ def read_convolutions(op: str, arguments: Sequence[Argument]) -> list[Convolutio
         return []
     (n, c, h, w), (k, _, r, s) = image.shape, weights.shape
     layout = "nhwc" if c > 1 and image.strides is not None and image.strides[1] == 1 else "nchw"
-    directions = ["fwd"] if form.mask is None else _wanted(_value(arguments, form.mask))
+    directions = ["fwd"] if form.mask is None else _list_directions(_value(arguments, form.mask))
     made = Convolution(
         n, c, h, w, k, r, s, stride, padding, dilation, groups, "fwd", layout, precision
     )
@@ -121,7 +121,7 @@ def _is_transposed(tensor: TensorArgument) -> bool:
     return columns > 1 and tensor.strides[0] == 1 and tensor.strides[1] >= rows
 
 
-def _wanted(mask: object) -> list[str]:
+def _list_directions(mask: object) -> list[str]:
     """The directions of a backward call, by its mask of results."""
     if not isinstance(mask, tuple):
         return []

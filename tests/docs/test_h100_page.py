@@ -26,7 +26,7 @@ def test_kernels_that_start_as_soon_as_they_are_launched_wait_for_the_host():
 
 
 def test_every_size_that_is_far_above_the_line_is_odd_and_over_16_but_not_every_such_one():
-    above = page.probed_above()
+    above = page.find_sizes_above()
     slow = {size for size, share in above.items() if share > 0.5}
     odd = {size for size in above if size % 2 and size > 16}
     assert slow == {17, 31, 33, 45}
@@ -39,7 +39,7 @@ def test_a_kernel_does_at_16_and_32_what_products_do_at_17():
 
     def count(size, name):
         names = second.kernels(size, "conv3_2").rows["name"]
-        return names.str.contains(name).sum() / len(second.profiled_steps(size))
+        return names.str.contains(name).sum() / len(second.select_profiled(size))
 
     assert [count(size, "cf32cf32") for size in (16, 17, 32)] == [0, 2112, 0]
     assert [count(size, "pointwise_mult_and_sum_complex") for size in (16, 17, 32)] == [1, 0, 1]
@@ -47,7 +47,7 @@ def test_a_kernel_does_at_16_and_32_what_products_do_at_17():
 
 def test_24_samples_take_less_time_than_32():
     for day in page.days():
-        assert max(day.probed_ms(24)) < day.curve.at(32).time_ms.low
+        assert max(day.times_of_probe(24)) < day.curve.at(32).time_ms.low
 
 
 def test_conv4_1_changes_from_fft_to_a_product_at_64():

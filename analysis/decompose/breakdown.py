@@ -589,4 +589,6 @@ def _spreads(per_step: Floats) -> list[float | None]:
 
 def giga_per_s(amount: float | None, time_ms: float) -> float | None:
     """A rate in 10⁹ per second; None without an amount or a time."""
-    return None if amount is None or time_ms <= 0 else amount / time_ms / 1e6
+    if amount is None or time_ms <= 0:
+        return None
+    return amount / time_ms / 1e6

@@ -316,4 +316,6 @@ def _collectives(calls: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
 
 
 def _scale(rate: float | None, factor: float | None) -> float | None:
-    return None if rate is None or factor is None else rate * factor
+    if rate is None or factor is None:
+        return None
+    return rate * factor

@@ -91,7 +91,9 @@ class Point:
     @property
     def stable(self) -> bool | None:
         """Whether the spread is within 2 %; None for a single step."""
-        return None if self.spread is None else self.spread <= UNSTABLE_SPREAD
+        if self.spread is None:
+            return None
+        return self.spread <= UNSTABLE_SPREAD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +142,9 @@ class Curve:
         """
         if self.pace is None or not self.has_slow_steps(functional):
             return self.paces
-        return self if self.evaluate(functional).p < LEVEL else self.paces
+        if self.evaluate(functional).p < LEVEL:
+            return self
+        return self.paces
 
     @property
     def joint(self) -> tuple[Point, ...]:
@@ -269,7 +273,9 @@ def coefficients(functional: Functional, conditions: Sequence[Condition]) -> Flo
 
 def native(condition: Condition) -> Condition:
     """The condition as a Python value; tables hold NumPy numbers."""
-    return condition.item() if isinstance(condition, np.generic) else condition
+    if isinstance(condition, np.generic):
+        return condition.item()
+    return condition
 
 
 def _group_visits(steps: pd.DataFrame, by: str) -> dict[int, frozenset[Condition]]:

@@ -63,7 +63,9 @@ class Functional:
     @property
     def last(self) -> Condition:
         """The batch size whose step it is a share of: the largest, or the outlier."""
-        return self.at if self.kind == OUTLIER else self.to or max(self.conditions)
+        if self.kind == OUTLIER:
+            return self.at
+        return self.to or max(self.conditions)
 
 
 def excess(small: int, large: int) -> Functional:

@@ -403,7 +403,9 @@ def idle_times(
 
 
 def _name_at(code: int, names: pd.Index) -> str | None:
-    return None if code < 0 else str(names[code])
+    if code < 0:
+        return None
+    return str(names[code])
 
 
 def long_gaps(

@@ -96,7 +96,9 @@ def scale_to_pace(steps: pd.DataFrame, by: str = "batch") -> pd.DataFrame:
 
 def _slope(x: Floats, y: Floats, most: float) -> float:
     squares = float(x @ x)
-    return min(float(x @ y) / squares, most) if squares > 0 else 0.0
+    if squares > 0:
+        return min(float(x @ y) / squares, most)
+    return 0.0
 
 
 def measure_rest(x: Floats, y: Floats, rounds: Ints, most_slope: float = inf) -> float:
@@ -106,7 +108,9 @@ def measure_rest(x: Floats, y: Floats, rounds: Ints, most_slope: float = inf) ->
         inside = rounds == round_
         rest[inside] -= max(_slope(x[~inside], y[~inside], most_slope), 0.0) * x[inside]
     squares = float(y @ y)
-    return float(rest @ rest) / squares if squares > 0 else 1.0
+    if squares > 0:
+        return float(rest @ rest) / squares
+    return 1.0
 
 
 def _differs(references: pd.Series, condition: pd.Index, inside: Floats) -> bool:

@@ -88,4 +88,6 @@ def _join(names: pd.Series) -> str:
     listed = [name if count == 1 else f"{count} x {name}" for name, count in runs[:_MOST_NAMES]]
     more = sum(count for _, count in runs[_MOST_NAMES:])
     text = ", ".join(listed)
-    return f"{text} and {more} more" if more else text
+    if more:
+        return f"{text} and {more} more"
+    return text

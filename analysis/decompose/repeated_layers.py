@@ -141,7 +141,9 @@ def _group_experts(layers: Iterable[str], classes: Mapping[str, str]) -> dict[st
 
 def _strip_numbers(value: Any) -> Any:
     """An entry of a kernel, without the number that XLA gives each instruction of a program."""
-    return _INSTRUCTION.sub("", value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return _INSTRUCTION.sub("", value)
+    return value
 
 
 def in_any_block(layer: str) -> str:

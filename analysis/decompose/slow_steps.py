@@ -98,7 +98,9 @@ class SlowSteps:
     @property
     def verb(self) -> str:
         """The verb of a sentence on `often`."""
-        return "takes" if self.often.startswith(("1 step", "about 1 step")) else "take"
+        if self.often.startswith(("1 step", "about 1 step")):
+            return "takes"
+        return "take"
 
 
 def _sentence(steps: SlowSteps) -> str:

@@ -121,7 +121,9 @@ STATISTICS: dict[str, Callable[..., Any]] = {
 def spread_of(values: Floats, center: float) -> float | None:
     """Interquartile range of values over their center; None for a single one."""
     low, high = np.percentile(values, [25, 75])
-    return float((high - low) / center) if len(values) > 1 else None
+    if len(values) > 1:
+        return float((high - low) / center)
+    return None
 
 
 def replicate(rounds: Sequence[Floats], drawn: Ints, statistic: str = "median") -> Floats:
@@ -204,7 +206,9 @@ def _student(freedom: Any) -> Any:
 
 def mean_error(blocks: Floats) -> float:
     """Standard error of the mean of independent values; 0 of a single one."""
-    return float(np.std(blocks, ddof=1) / np.sqrt(len(blocks))) if len(blocks) > 1 else 0.0
+    if len(blocks) > 1:
+        return float(np.std(blocks, ddof=1) / np.sqrt(len(blocks)))
+    return 0.0
 
 
 def block_estimate(value: float, error: float, freedom: float, scale: float) -> Estimate:
@@ -418,7 +422,9 @@ def share_saved(log: float) -> float:
     """The share of a time that is saved, from the logarithm of its ratio; -inf where that is beyond
     all numbers.
     """
-    return 1 - float(np.exp(log)) if log < LARGEST_LOG else -np.inf
+    if log < LARGEST_LOG:
+        return 1 - float(np.exp(log))
+    return -np.inf
 
 
 def pool_variance(groups: Sequence[Floats]) -> tuple[float, float]:

@@ -117,7 +117,9 @@ def work_label(layer: str | None, phase: str | None, layer_class: str | None = N
     """
     if layer is not None:
         return " ".join(filter(None, (layer_label(layer, layer_class), phase)))
-    return OPTIMIZER if phase == OPTIMIZER else f"{phase or 'work'} {OUTSIDE}"
+    if phase == OPTIMIZER:
+        return OPTIMIZER
+    return f"{phase or 'work'} {OUTSIDE}"
 
 
 def is_outside(label: str) -> bool:
@@ -127,7 +129,9 @@ def is_outside(label: str) -> bool:
 
 def layer_label(layer: str, layer_class: str | None) -> str:
     """A layer's path, and its class if that is known."""
-    return f"{layer} ({layer_class})" if layer_class else layer
+    if layer_class:
+        return f"{layer} ({layer_class})"
+    return layer
 
 
 @dataclass(frozen=True)

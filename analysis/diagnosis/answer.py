@@ -171,7 +171,9 @@ def find_remedy(
             if gain is not None:
                 remedy = _describe_remedy(anomaly, term, outcome, facts, saving, grounds)
                 candidates.append((gain.size, remedy))
-    return max(candidates, key=lambda item: item[0])[1] if candidates else None
+    if candidates:
+        return max(candidates, key=lambda item: item[0])[1]
+    return None
 
 
 def _find_gain(outcome: Outcome, saving: Saving | None, curve: Curve) -> _Gain | None:
@@ -185,12 +187,16 @@ def _find_gain(outcome: Outcome, saving: Saving | None, curve: Curve) -> _Gain |
         if batch not in saving.proven:
             return None
         counts = _Gain(step_gain, LEAST_SAVING, curve.at(batch).time_ms.value, of_step=True)
-    return counts if counts.share.low > 0 and counts.share.value >= counts.least else None
+    if counts.share.low > 0 and counts.share.value >= counts.least:
+        return counts
+    return None
 
 
 def _gain_at(saving: Saving | None, batch: int) -> Estimate | None:
     """The share of a complete step saved at a batch size; None if it was not measured."""
-    return None if saving is None else dict(saving.gains).get(batch)
+    if saving is None:
+        return None
+    return dict(saving.gains).get(batch)
 
 
 def _describe_remedy(

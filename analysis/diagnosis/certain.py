@@ -89,7 +89,9 @@ def _test_layers(
 
 def _layer(key: Key) -> Key:
     """The layer of a term, all its phases together; work outside layers stays apart by phase."""
-    return replace(key, phase=None) if key.layer is not None else key
+    if key.layer is not None:
+        return replace(key, phase=None)
+    return key
 
 
 def _kernels(terms: Terms, functional: Functional) -> list[tuple[Key, Estimate]]:

@@ -159,7 +159,9 @@ class Explanation(Drawn, Anomaly):
     def largest_term(self) -> str | None:
         """Label of the term that makes most of the value; None if none has its sign."""
         agreeing = [share for share in self.shares if share.value.value * self.value.value > 0]
-        return max(agreeing, key=lambda share: abs(share.value.value)).label if agreeing else None
+        if agreeing:
+            return max(agreeing, key=lambda share: abs(share.value.value)).label
+        return None
 
     @property
     def largest_cause(self) -> CauseTotal | None:
@@ -186,7 +188,9 @@ class Explanation(Drawn, Anomaly):
     def cause(self) -> str | None:
         """Name of the cause that leads; None if none is known."""
         has_cause = self.leading is not None and self.leading.cause != UNEXPLAINED
-        return self.leading.cause if self.leading is not None and has_cause else None
+        if self.leading is not None and has_cause:
+            return self.leading.cause
+        return None
 
     @property
     def verdict(self) -> Verdict:

@@ -71,7 +71,9 @@ class Remedies:
             return None
         batch, share = best.leading
         alone = (remedy.leading for remedy in self.helping if not remedy.changed_results)
-        return None if any(leading > (batch, share - LEAST_SAVING) for leading in alone) else best
+        if any(leading > (batch, share - LEAST_SAVING) for leading in alone):
+            return None
+        return best
 
     @cached_property
     def best(self) -> Saving | None:

@@ -52,4 +52,6 @@ def with_flops(
     flops = pa.array(map(flops_by_name.get, encoded.dictionary.to_pylist()), pa.int64()).take(
         encoded.indices
     )
-    return flops if counted is None else pc.coalesce(counted, flops)
+    if counted is None:
+        return flops
+    return pc.coalesce(counted, flops)

@@ -92,7 +92,9 @@ class Operators(NamedTuple):
         span = in_order[at] if at >= 0 else NONE
         while span != NONE and self.end_ns[span] <= moment_ns:
             span = self.parent[span]
-        return span if span != NONE and self.names[span] is not None else NONE
+        if span != NONE and self.names[span] is not None:
+            return span
+        return NONE
 
     def multiplies(self, span: int, call: MklCall) -> bool:
         """Whether the operator can have made the call: extents m, n, k in any order; for batched

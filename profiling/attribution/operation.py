@@ -85,11 +85,15 @@ class Call:
 
     def shape(self, index: int) -> Shape:
         """Shape of an argument; empty if it has none."""
-        return self.shapes[index] if index < len(self.shapes) else ()
+        if index < len(self.shapes):
+            return self.shapes[index]
+        return ()
 
     def elements(self, index: int) -> int:
         """Number of elements of an argument; 0 if it has no shape."""
-        return prod(shape) if (shape := self.shape(index)) else 0
+        if shape := self.shape(index):
+            return prod(shape)
+        return 0
 
     def value(self, index: int) -> Any:
         """Scalar value of an argument; None if it was not recorded."""
@@ -139,4 +143,6 @@ def batch_of(op: str, shapes: Sequence[Any]) -> tuple[int, BatchSource] | None:
         return extent, BatchSource.CONVOLUTION
     if len(shape) > 2:
         return extent, BatchSource.TENSOR
-    return None if op.startswith("triton_") else (extent, BatchSource.MATRIX)
+    if op.startswith("triton_"):
+        return None
+    return (extent, BatchSource.MATRIX)

@@ -217,7 +217,9 @@ def arguments_of(operation: Operation) -> Iterator[Argument]:
 
 
 def _at(column: Sequence[Any], index: int) -> Any:
-    return column[index] if index < len(column) else None
+    if index < len(column):
+        return column[index]
+    return None
 
 
 def _tensor(shape: Sequence[int], dtype: str, strides: Sequence[int] | None) -> TensorArgument:
@@ -242,7 +244,9 @@ def read_scalar(text: Any) -> Any:
         return text == "True"
     if text.lower() in _NON_FINITE:
         return float(text)
+    if not text:
+        return None
     try:
-        return json.loads(text.replace("True", "true").replace("False", "false")) if text else None
+        return json.loads(text.replace("True", "true").replace("False", "false"))
     except ValueError:
         return text

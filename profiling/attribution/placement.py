@@ -62,7 +62,9 @@ class HostSpans:
     def of_names(self, values: Sequence[int | None]) -> Ints:
         """One value per span from one value per distinct name, `NONE` for None."""
         each = np.array([NONE if value is None else value for value in values], np.int64)
-        return each[self.name] if len(each) else np.zeros(len(self.name), np.int64)
+        if len(each):
+            return each[self.name]
+        return np.zeros(len(self.name), np.int64)
 
     def where(self, test: Callable[[RangeName], bool]) -> Bools:
         """Whether the meaning of each span passes the test."""
@@ -260,7 +262,9 @@ def _shape_text(shape: Any) -> str:
         return ""
     if any(isinstance(extent, list | tuple) for extent in shape):
         return f"[{', '.join('x'.join(map(str, size)) for size in shape if _is_shape(size))}]"
-    return "x".join(map(str, shape)) if _is_shape(shape) else ""
+    if _is_shape(shape):
+        return "x".join(map(str, shape))
+    return ""
 
 
 def _is_shape(shape: Any) -> bool:

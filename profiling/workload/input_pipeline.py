@@ -67,11 +67,15 @@ def _from_host(network: Network, device: str) -> Feed:
 
 
 def _pin_memory(device: str, tensor: Any) -> Any:
-    return tensor.pin_memory() if device != "cpu" and tensor is not None else tensor
+    if device != "cpu" and tensor is not None:
+        return tensor.pin_memory()
+    return tensor
 
 
 def _to(device: str, tensor: Any) -> Any:
     """Copy to the device even if the tensor is there already, because every step of a real job gets
     fresh memory.
     """
-    return tensor if tensor is None else tensor.to(device, non_blocking=True, copy=True)
+    if tensor is None:
+        return tensor
+    return tensor.to(device, non_blocking=True, copy=True)

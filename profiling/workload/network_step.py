@@ -115,7 +115,9 @@ class Workload(AnyWorkload):
 
     @property
     def loaded(self) -> int | None:
-        return None if self._batch is None else self._batch[0]
+        if self._batch is None:
+            return None
+        return self._batch[0]
 
     def load(self, batch: int) -> None:
         if self.loaded == batch:

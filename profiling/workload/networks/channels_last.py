@@ -14,7 +14,9 @@ def convert_shape(row: Row, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape here of a parameter that torch stores in `shape`."""
     if len(shape) == 4:
         return (*shape[2:], shape[1], shape[0])
-    return tuple(reversed(shape)) if row.op == "linear" else shape
+    if row.op == "linear":
+        return tuple(reversed(shape))
+    return shape
 
 
 def weights_of(description: Description, of_torch: Mapping[str, Any]) -> dict[str, Any]:

@@ -317,7 +317,9 @@ def _window(module: Any) -> dict[str, list[int]]:
 
 
 def _pair(value: Any) -> list[int]:
-    return [value, value] if isinstance(value, int) else list(value)
+    if isinstance(value, int):
+        return [value, value]
+    return list(value)
 
 
 def write(path: Path) -> None:

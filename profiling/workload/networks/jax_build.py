@@ -219,7 +219,9 @@ def _linear(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> Any:
     shared = row.settings.get("weight_of")
     weight = parameters[shared].T if shared else parameters[f"{row.layer}.weight"]
     made = x @ weight
-    return made + parameters[f"{row.layer}.bias"] if row.settings["bias"] else made
+    if row.settings["bias"]:
+        return made + parameters[f"{row.layer}.bias"]
+    return made
 
 
 def _batch_norm(row: Row, parameters: Arrays, state: Arrays, trains: bool, x: Any) -> Any:

@@ -205,7 +205,7 @@ class Explanation(Drawn, Anomaly):
         return (
             self.leading is not None
             and self.leading.confirmed_on_steps
-            and self._confirmed_alone is None
+            and self._lone_proof is None
         )
 
     @property
@@ -215,7 +215,7 @@ class Explanation(Drawn, Anomaly):
             return None
         if self.leading is None:
             return self.largest_term
-        return self._confirmed_alone or self.leading.terms[0].label
+        return self._lone_proof or self.leading.terms[0].label
 
     @property
     def line(self) -> str | None:
@@ -239,7 +239,7 @@ class Explanation(Drawn, Anomaly):
         return None
 
     @property
-    def taken(self) -> Estimate | None:
+    def share_removed(self) -> Estimate | None:
         """Share that the decisive factor removes; None if nothing was tested."""
         return None if self.deciding is None else self.deciding.taken
 
@@ -249,7 +249,7 @@ class Explanation(Drawn, Anomaly):
         return find_intervention(self.leading)
 
     @cached_property
-    def _confirmed_alone(self) -> str | None:
+    def _lone_proof(self) -> str | None:
         """Label of the largest term that confirms the leading cause alone; None without one."""
         names = self.intervention.term if self.intervention else ()
         confirmed = set()
@@ -257,4 +257,7 @@ class Explanation(Drawn, Anomaly):
             if of_term.share is not None and of_term.confirms(names):
                 confirmed.add(of_term.label)
         terms = self.leading.terms if self.leading else ()
-        return next((term.label for term in terms if term.label in confirmed), None)
+        for term in terms:
+            if term.label in confirmed:
+                return term.label
+        return None

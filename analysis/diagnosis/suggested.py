@@ -151,8 +151,8 @@ def suggest_beside(
         advice = advise(recording, facts)
     except CurvescopeError:
         return None
-    claimed = {total.cause for each in diagnosis.explained for total in each.causes}
-    tried = {saving.factor for saving in diagnosis.remedies.tried}
+    claimed = {total.cause for each in diagnosis.all_explanations for total in each.causes}
+    tried = {saving.factor for saving in diagnosis.remedies.attempts}
     left = []
     for advised in advice.advised:
         suggestion = advised.suggestion

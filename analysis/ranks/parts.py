@@ -54,10 +54,12 @@ def find_common_steps(ranks: Sequence[RankTables], profiled: bool) -> pd.DataFra
     """
     tables = []
     for i, rank in enumerate(ranks):
-        chosen = rank.steps[rank.steps["profiled"].astype(bool) == profiled]
-        table = chosen.set_index(_STEP_KEY)[["duration_ns", "start_ns", "step"]].astype(np.int64)
+        is_profiled = rank.steps["profiled"].astype(bool)
+        chosen = rank.steps[is_profiled == profiled].set_index(_STEP_KEY)
+        table = chosen[["duration_ns", "start_ns", "step"]].astype(np.int64)
         tables.append(table.add_suffix(f"_{i}"))
-    return tables[0].join(tables[1:], how="inner").sort_index().reset_index()
+    common = tables[0].join(tables[1:], how="inner")
+    return common.sort_index().reset_index()
 
 
 @dataclass
@@ -100,11 +102,13 @@ class _Timeline:
         """Kernels and inputs of a step, collectives by start."""
         low, high = np.searchsorted(self._step, [step, step + 1])
         index = low + np.argsort(self._start[low:high], kind="stable")
+        begin = self._start[index]
         code = self._code[index].copy()
         # A collective of the step before that still runs: its waiting was in that step.
-        code[(code == _MOVING) & (self._start[index] < start_ns)] = _AROUND
-        kernels = _Rows(index, code, self._start[index], self._end[index])
-        _, start, length = self._inputs[self._inputs[:, 0] == step].T
+        code[(code == _MOVING) & (begin < start_ns)] = _AROUND
+        kernels = _Rows(index, code, begin, self._end[index])
+        in_step = self._inputs[:, 0] == step
+        _, start, length = self._inputs[in_step].T
         no_index = np.full(len(start), -1)
         input_code = np.full(len(start), _INPUT)
         inputs = _Rows(no_index, input_code, start, start + length)

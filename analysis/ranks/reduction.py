@@ -55,8 +55,10 @@ def reduce_rank(rank_id: RankId, steps: pd.DataFrame, work: Work) -> Reduction:
     term_ids = np.array([name.term for name in named], np.int64)
     is_communicating = np.array([name.kind == COMMUNICATION for name in named])
     # Idle is the last key; every step has it.
-    step = np.append(groups["step"].to_numpy(np.int64), np.arange(len(number)))
-    key = np.append(code, np.full(len(number), len(named) - 1))
+    busy_step = groups["step"].to_numpy(np.int64)
+    step = np.append(busy_step, np.arange(len(number)))
+    idle_key = np.full(len(number), len(named) - 1)
+    key = np.append(code, idle_key)
     time = np.append(groups["exclusive_ns"].to_numpy(np.int64), idle)
     communicating = np.where(is_communicating[key], time, 0)
     communication = np.bincount(step, communicating, minlength=len(number))
@@ -94,9 +96,10 @@ def _call_tables(calls: pd.DataFrame, rank: int) -> dict[str, pa.Table]:
     call = *place, columns["occurrence"], columns["operation"]
     duration = columns["duration_ns"]
     ones = np.ones(len(calls), np.int64)
+    packed = shortest(duration, rank)
     return {
         "calls": _table("calls", rank * ones, *place, ones, duration),
-        "collectives": _table("collectives", *call, ones, duration, shortest(duration, rank)),
+        "collectives": _table("collectives", *call, ones, duration, packed),
     }
 
 
@@ -107,7 +110,7 @@ def _table(name: str, *columns: Sequence[int | None] | npt.NDArray[Any]) -> pa.T
         if isinstance(column, np.ndarray):
             column = column.astype(np.int64)
         arrays.append(pa.array(column, pa.int64()))
-    return pa.table(arrays, names=[*sums.keys, *sums.added, *sums.least])
+    return pa.table(arrays, names=sums.columns)
 
 
 def _names(keys: pd.DataFrame) -> list[Name]:
@@ -182,6 +185,9 @@ def _channels(calls: pd.DataFrame) -> pd.Series:
 
 def _identify_texts(kind: str, texts: pd.Series) -> tuple[list[int], list[Name]]:
     """The id of each text of a kind, and the names of the different ones."""
-    ids = {text: identify(kind, text) for text in texts.unique()}
-    names = [Name(number, number, None, None, kind, text) for text, number in ids.items()]
+    ids, names = {}, []
+    for text in texts.unique():
+        number = identify(kind, text)
+        ids[text] = number
+        names.append(Name(number, number, None, None, kind, text))
     return [ids[text] for text in texts], names

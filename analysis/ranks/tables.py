@@ -31,6 +31,11 @@ class Sums:
     added: tuple[str, ...] = ()
     least: tuple[str, ...] = ()
 
+    @property
+    def columns(self) -> list[str]:
+        """All columns, in order."""
+        return [*self.keys, *self.added, *self.least]
+
 
 TABLES = {
     # one row per rank: kernels and steps seen, and sends and receives
@@ -88,7 +93,8 @@ class Reduction:
 
     def column(self, table: str, name: str) -> Ints:
         """A column as numpy."""
-        return np.asarray(self.tables[table][name].to_numpy(), np.int64)
+        values = self.tables[table][name].to_numpy()
+        return np.asarray(values, np.int64)
 
     def rows(self, table: str, *columns: str) -> Iterator[tuple[int, ...]]:
         """The rows of some columns, as numbers of Python."""
@@ -127,8 +133,7 @@ def unreadable(path: str, reason: str) -> Reduction:
 
 
 def _sum_up(sums: Sums, pieces: Sequence[pa.Table]) -> pa.Table:
-    columns = [*sums.keys, *sums.added, *sums.least]
-    schema = pa.schema(dict.fromkeys(columns, pa.int64()))
+    schema = pa.schema(dict.fromkeys(sums.columns, pa.int64()))
     joined = pa.concat_tables([schema.empty_table(), *pieces])
     wanted = []
     for name in sums.added:
@@ -140,7 +145,7 @@ def _sum_up(sums: Sums, pieces: Sequence[pa.Table]) -> pa.Table:
     grouped = joined.group_by(list(sums.keys), use_threads=False)
     sums_up = grouped.aggregate(wanted)
     selected = sums_up.select([*sums.keys, *aggregated])
-    named = selected.rename_columns(columns)
+    named = selected.rename_columns(sums.columns)
     return named.sort_by(order).combine_chunks()
 
 

@@ -48,7 +48,7 @@ def _answers(shown: Shown) -> str | None:
 
 def _remedies(shown: Shown) -> str | None:
     """The remedies, their savings and settings, and the other changes that ran."""
-    if not shown.diagnosis.remedies.tried:
+    if not shown.diagnosis.remedies.attempts:
         return None
     remedies = remedy_table(shown.diagnosis.remedies, shown.axis)
     head, rows = remedy_cells(remedies, shown.axis)
@@ -71,7 +71,7 @@ def _curve(shown: Shown) -> str:
 
 def _explanations(shown: Shown) -> str:
     blocks = []
-    for explanation in shown.diagnosis.explained:
+    for explanation in shown.diagnosis.all_explanations:
         blocks.append(explanation_html(explanation))
         unit = explanation.functional.unit
         blocks += [_evidence(term, unit, shown.axis) for term in explanation.evidence or ()]

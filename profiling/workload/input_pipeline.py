@@ -53,13 +53,10 @@ def _from_host(network: Network, device: str) -> Feed:
     def feed(batch: int) -> tuple[tuple[Any, ...], Any]:
         if batch not in batches:
             batches.clear()
-            inputs, targets = network.sample(
-                batch, "cpu", torch.Generator().manual_seed(_SEED + batch)
-            )
-            batches[batch] = (
-                tuple(_pin_memory(device, tensor) for tensor in inputs),
-                _pin_memory(device, targets),
-            )
+            generator = torch.Generator().manual_seed(_SEED + batch)
+            inputs, targets = network.sample(batch, "cpu", generator)
+            pinned = tuple(_pin_memory(device, tensor) for tensor in inputs)
+            batches[batch] = pinned, _pin_memory(device, targets)
         inputs, targets = batches[batch]
         return tuple(_to(device, tensor) for tensor in inputs), _to(device, targets)
 

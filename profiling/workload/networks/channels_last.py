@@ -30,8 +30,10 @@ def weights_of(description: Description, of_torch: Mapping[str, Any]) -> dict[st
             if row.op == "convolution" and array.ndim == 4:
                 array = array.transpose(2, 3, 1, 0)
             elif row.op == "linear" and array.ndim == 2:
-                if len(flat := row.settings["before_flat"]) == 3:  # flattened channels last
-                    array = array.reshape(-1, *flat).transpose(0, 2, 3, 1).reshape(len(array), -1)
+                flat = row.settings["before_flat"]
+                if len(flat) == 3:  # flattened channels last
+                    images = array.reshape(-1, *flat).transpose(0, 2, 3, 1)
+                    array = images.reshape(len(array), -1)
                 array = array.T
             made[f"{row.layer}.{name}"] = np.ascontiguousarray(array)
     return made

@@ -76,11 +76,13 @@ class Row:
             return {"weight": (of["count"], of["width"])}
         if self.op not in ("convolution", "linear"):
             return {}
-        size = tuple(of["size"]) if self.op == "convolution" else ()
-        bias: dict[str, tuple[int, ...]] = {"bias": (of["width"],)} if of["bias"] else {}
-        if "weight_of" in of:
-            return bias
-        return {"weight": (of["width"], of["channels"], *size), **bias}
+        shapes: dict[str, tuple[int, ...]] = {}
+        if "weight_of" not in of:
+            size = of["size"] if self.op == "convolution" else ()
+            shapes["weight"] = (of["width"], of["channels"], *size)
+        if of["bias"]:
+            shapes["bias"] = (of["width"],)
+        return shapes
 
 
 @dataclass(frozen=True)
@@ -100,11 +102,11 @@ class Description:
     @property
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Shapes of all parameters by layer and name, in torch's order."""
-        return {
-            f"{row.layer}.{name}": shape
-            for row in self.rows
-            for name, shape in row.parameters.items()
-        }
+        shapes = {}
+        for row in self.rows:
+            for name, shape in row.parameters.items():
+                shapes[f"{row.layer}.{name}"] = shape
+        return shapes
 
     @property
     def parameter_count(self) -> int:
@@ -118,25 +120,25 @@ def read_description(name: str, sequence_length: int | None = None) -> Descripti
     Raises:
         CurvescopeError: it is no named network, or takes no such text.
     """
+    networks = _read_stored()
     if ":" in name:
         raise CurvescopeError(
-            f"{name} is a module of PyTorch. Other frameworks build {', '.join(_read_stored())}; "
-            "--step measures a step of your own in any of them."
+            f"{name} is a module of PyTorch. Other frameworks build {', '.join(networks)}; --step "
+            "measures a step of your own in any of them."
         )
     input_shape = get_network(name, sequence_length).input_shape
-    stored = _read_stored()[name]
-    rows = tuple(
-        Row(op, layer, tuple(at), tuple(shape), of) for op, layer, at, shape, of in stored["rows"]
-    )
-    more = {"outputs": tuple(stored["outputs"]), **stored["text"]}
-    return Description(name, input_shape, stored["classes"], rows, **more)
+    stored = networks[name]
+    rows = []
+    for op, layer, inputs, shape, settings in stored["rows"]:
+        rows.append(Row(op, layer, tuple(inputs), tuple(shape), settings))
+    outputs = tuple(stored["outputs"])
+    return Description(name, input_shape, stored["classes"], tuple(rows), outputs, **stored["text"])
 
 
 @cache
 def _read_stored() -> dict[str, Any]:
-    networks: dict[str, Any] = json.loads(
-        gzip.decompress(files(__package__).joinpath(FILE).read_bytes())
-    )
+    packed = files(__package__).joinpath(FILE).read_bytes()
+    networks: dict[str, Any] = json.loads(gzip.decompress(packed))
     return networks
 
 
@@ -150,7 +152,8 @@ def describe(network: Network) -> Description:
         model = network.build().train()  # whose attention has its dropouts
         traced = _trace_model(model, network)
         if not network.reads_text:
-            ShapeProp(traced.eval()).propagate(torch.empty(1, *network.input_shape))
+            sample = torch.empty(1, *network.input_shape)
+            ShapeProp(traced.eval()).propagate(sample)
     shared = _find_shared_weights(model)
     rows: list[Row] = []
     row_of: dict[fx.Node, int] = {}
@@ -212,13 +215,12 @@ def _trace_model(model: Any, network: Network) -> Any:
 def _find_shared_weights(model: Any) -> dict[str, str]:
     """The path of a parameter by the further paths that it has."""
     first: dict[int, str] = {}
+    shared = {}
     for path, parameter in model.named_parameters(remove_duplicate=False):
-        first.setdefault(id(parameter), path)
-    return {
-        path: first[id(parameter)]
-        for path, parameter in model.named_parameters(remove_duplicate=False)
-        if first[id(parameter)] != path
-    }
+        own = first.setdefault(id(parameter), path)
+        if own != path:
+            shared[path] = own
+    return shared
 
 
 def _of_module(network: Network, module: Any) -> tuple[str, dict[str, Any]]:
@@ -334,7 +336,8 @@ def describe_networks() -> str:
         made = describe(get_network(name))
         rows = []
         for row in made.rows:
-            rows.append(json.dumps([row.op, row.layer, row.inputs, row.shape, row.settings]))
+            entry = [row.op, row.layer, row.inputs, row.shape, row.settings]
+            rows.append(json.dumps(entry))
         text = {}
         if made.vocabulary is not None:
             text = {"vocabulary": made.vocabulary, "predicts_words": made.predicts_words}

@@ -103,9 +103,8 @@ def explain_difference(
     other_times = _times_of_terms(other, named, common, terms)
     is_work = np.array([key.kind != IDLE for key in keys])
     # Both sides of a pair are used, or none.
-    warms_up = common[0] == min(own.members) and (
-        _begins_slowly(own_times, is_work) or _begins_slowly(other_times, is_work)
-    )
+    is_slow = _begins_slowly(own_times, is_work) or _begins_slowly(other_times, is_work)
+    warms_up = is_slow and common[0] == min(own.members)
     used = slice(int(warms_up), None)
     rounds = np.array(common)[used]
     sides = {

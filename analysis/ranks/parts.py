@@ -86,8 +86,8 @@ class _Timeline:
 
     def __init__(self, rank: RankTables) -> None:
         self.rank = rank
-        complete = rank.kernels["step"].notna() & rank.kernels["duration_ns"].notna()
-        kernels = rank.kernels[complete].sort_values("step", kind="stable")
+        kernels = rank.kernels.dropna(subset=["step", "duration_ns"])
+        kernels = kernels.sort_values("step", kind="stable")
         self.kernels = kernels
         self._step = kernels["step"].to_numpy(np.int64)
         self._start = kernels["start_ns"].to_numpy(np.int64)
@@ -182,8 +182,8 @@ def _share(rows: _Rows, start_ns: int, duration_ns: int) -> tuple[_Rows, Floats]
     length = rows.end_ns - rows.start_ns
     levels = _LEVEL_OF_CODE[rows.code]
     shares, idle = share_by_layer_ns(rows.start_ns, length, levels, start_ns, duration_ns)
-    place = np.array([start_ns])
-    idle_row = _Rows(np.array([-1]), np.array([_IDLE]), place, place)
+    place, code = np.array([start_ns]), np.array([_IDLE])
+    idle_row = _Rows(np.array([-1]), code, place, place)
     return _join(rows, idle_row), np.append(shares, idle)
 
 
@@ -204,11 +204,11 @@ def _shortest(of_ranks: Sequence[_Rows]) -> Ints | None:
 def _cut_waiting(rows: _Rows, shortest_ns: Ints) -> _Rows:
     moving = rows.code == _MOVING
     cut = rows.end_ns[moving] - shortest_ns
-    after = rows.start_ns.copy()
-    after[moving] = cut
     code = np.full(len(cut), _WAITING)
     waiting = _Rows(rows.index[moving], code, rows.start_ns[moving], cut)
-    return _join(replace(rows, start_ns=after), waiting)
+    start = rows.start_ns.copy()
+    start[moving] = cut
+    return _join(replace(rows, start_ns=start), waiting)
 
 
 def _join(first: _Rows, second: _Rows) -> _Rows:

@@ -1,6 +1,4 @@
-"""Numbers as text, with units that fit their size; `base.js` of the report repeats number, with_sign
-and quantity.
-"""
+"""Numbers as text, with units that fit their size; `base.js` of the report repeats some."""
 
 from __future__ import annotations
 

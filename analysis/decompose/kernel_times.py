@@ -345,9 +345,10 @@ def of_steps(table: pa.Table, number: Ints) -> tuple[pa.Table, Ints]:
     return table.filter(pa.array(inside)), position[inside]
 
 
-def kernels_of(work: Work, step: int, columns: Sequence[str]) -> pd.DataFrame:
-    """Every kernel of one step that has a duration; the columns include step and duration_ns."""
-    number = np.array([step])
+def kernels_of(work: Work, number: Ints, columns: Sequence[str]) -> pd.DataFrame:
+    """Every kernel of some steps, whose numbers increase, that has a duration; the columns include
+    step and duration_ns.
+    """
     pieces = []
     for piece in work(columns):
         inside, _ = of_steps(piece, number)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from ...profiling.recording.store import KERNEL, Recording
 from .idle import host_spans
-from .kernel_times import device_work, exclusive_and_gaps, of_steps
+from .kernel_times import device_work, exclusive_and_gaps, kernels_of
 
 PACED_LATE_US = 5.0  # most, from the end of a launch to the begin of its kernel
 _EARLIEST_US = -1000.0  # a kernel begins while its launch returns; what is earlier is not its own
@@ -63,14 +63,9 @@ def find_paced_kernels(
     window = profiled["duration_ns"].to_numpy(np.int64)
     work = device_work(recording)
     exclusive, _ = exclusive_and_gaps(work, number, start, window)
-    pieces = []
-    for piece in work(_COLUMNS):
-        inside, _ = of_steps(piece, number)
-        if inside.num_rows:
-            pieces.append(inside.to_pandas())
-    if not pieces:
+    rows = kernels_of(work, number, _COLUMNS)
+    if rows.empty:
         return empty
-    rows = pd.concat(pieces, ignore_index=True)
     launched_ns, _ = host_spans(recording)[0].launches_of(rows)
     late_us = (rows["start_ns"].to_numpy(np.int64) - launched_ns) / 1e3
     blocks = rows[_GRID].astype("float64").prod(axis=1, skipna=False)

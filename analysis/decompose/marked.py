@@ -44,7 +44,7 @@ from .repeated_layers import (
     group_of,
     with_groups,
 )
-from .statistics import FASTER_HALF, STATISTICS, Floats, Ints
+from .statistics import FASTER_HALF, STATISTICS, Floats, Ints, group_equal
 from .terms import IDLE, NOT_RECORDED, OF_ALL_STEPS, Key
 
 Place = tuple[str | None, str]
@@ -174,10 +174,7 @@ class Marked:
         """Different names, and the times of the places that each names in every step, by batch
         size.
         """
-        different = list(dict.fromkeys(names))
-        member = np.zeros((len(names), len(different)))
-        for place, name in enumerate(names):
-            member[place, different.index(name)] = 1.0
+        different, member = group_equal(names)
         sums = {batch: steps.times_ms @ member for batch, steps in self.steps.items()}
         return different, sums
 

@@ -9,10 +9,10 @@ Hinkley, Bootstrap Methods and their Application (1997), sections 2.4 and 3.8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from ...profiling.attribution.step_pattern import faster_half
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+_Name = TypeVar("_Name", bound=Hashable)
 
 CONFIDENCE = 0.95
 LEVEL = 0.05  # of tests, per family
@@ -70,6 +71,17 @@ def counts_of(drawn: Ints, size: int) -> Floats:
 def round_counts(rounds: int) -> Floats:
     """How often each round is drawn in each replicate, as `resample_rounds` draws them."""
     return counts_of(resample_rounds(max(rounds, 1)), rounds)
+
+
+def group_equal(names: Sequence[_Name]) -> tuple[list[_Name], Floats]:
+    """The different names, and a matrix that adds up what has the same one, shape (names,
+    different).
+    """
+    different = list(dict.fromkeys(names))
+    member = np.zeros((len(names), len(different)))
+    for place, name in enumerate(names):
+        member[place, different.index(name)] = 1.0
+    return different, member
 
 
 def medians(values: Floats, axis: int = -1) -> Any:

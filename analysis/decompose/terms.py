@@ -47,6 +47,7 @@ from .statistics import (
     counts_of,
     effective_rounds,
     estimate,
+    group_equal,
     holm,
     moderate,
     round_counts,
@@ -286,16 +287,12 @@ class Terms:
 
     def group_by(self, group: Callable[[Key], Key]) -> Terms:
         """Add up the terms by another key, a function of the present one."""
-        groups = [group(key) for key in self.keys]
-        keys = tuple(dict.fromkeys(groups))
-        member = np.zeros((len(groups), len(keys)))
-        for term, key in enumerate(groups):
-            member[term, keys.index(key)] = 1.0
+        keys, member = group_equal([group(key) for key in self.keys])
         replicates_ms = np.tensordot(member, self.replicates_ms, (0, 2))
         focused = [terms.group_by(group) for terms in self.focused]
         return replace(
             self,
-            keys=keys,
+            keys=tuple(keys),
             values_ms=self.values_ms @ member,
             replicates_ms=np.moveaxis(replicates_ms, 0, 2),
             focused=tuple(focused),

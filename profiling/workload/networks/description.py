@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
@@ -107,11 +106,6 @@ class Description:
             for name, shape in row.parameters.items():
                 shapes[f"{row.layer}.{name}"] = shape
         return shapes
-
-    @property
-    def parameter_count(self) -> int:
-        """Number of all parameters."""
-        return sum(math.prod(shape) for shape in self.parameters.values())
 
 
 def read_description(name: str, sequence_length: int | None = None) -> Description:

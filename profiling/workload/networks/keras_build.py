@@ -11,7 +11,7 @@ import math
 import operator
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -78,15 +78,6 @@ def _names(description: Description) -> list[str]:
         taken.add(name)
         names.append(name)
     return names
-
-
-def set_weights(model: Any, description: Description, weights: Mapping[str, Any]) -> None:
-    """Give a model the parameters that `channels_last.weights_of` made."""
-    for row in description.rows:
-        if row.parameters:
-            variables = model.get_layer(row.layer).trainable_variables
-            for name, variable in zip(row.parameters, variables, strict=True):
-                variable.assign(weights[f"{row.layer}.{name}"])
 
 
 def make_step(

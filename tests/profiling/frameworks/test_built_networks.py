@@ -32,7 +32,6 @@ from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from curvescope.profiling.workload import framework_step
 from curvescope.profiling.workload.networks import description, get_network, names
-from curvescope.profiling.workload.networks.channels_last import weights_of
 from curvescope.profiling.workload.networks.description import read_description
 
 from ...tables import ask_each
@@ -42,6 +41,7 @@ from .torch_networks import (
     of_small_bert,
     of_torch,
     small_bert,
+    weights_of,
     without_dropout,
 )
 

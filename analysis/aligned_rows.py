@@ -55,7 +55,9 @@ class _Work(NamedTuple):
     def operators(self) -> list[str]:
         """The operator, and those around the launch, outermost first."""
         inside = self.path.split(OPERATOR_SEPARATOR) if self.path else []
-        return inside if self.op in (None, *inside[:1]) else [str(self.op), *inside]
+        if self.op in (None, *inside[:1]):
+            return inside
+        return [str(self.op), *inside]
 
     @property
     def label(self) -> str:
@@ -67,7 +69,9 @@ class _Work(NamedTuple):
         if not self.shapes or not named_by_operator:
             return str(self.op)
         long = len(self.shapes) > _MOST_SHAPES
-        return f"{self.op} {self.shapes[:_MOST_SHAPES]}…" if long else f"{self.op} {self.shapes}"
+        if long:
+            return f"{self.op} {self.shapes[:_MOST_SHAPES]}…"
+        return f"{self.op} {self.shapes}"
 
 
 _Row = tuple[str | None, str | None]  # label and phase
@@ -135,7 +139,11 @@ def _levels(sides: Sequence[dict[_Work, None]], by_layer: bool) -> Iterator[_Lev
     )
 
     def same(work: _Work) -> str | None:
-        return work.label if work.op else None if by_layer else work.name
+        if work.op:
+            return work.label
+        if by_layer:
+            return None
+        return work.name
 
     def alike(work: _Work) -> str | None:
         if work.op:

@@ -110,7 +110,9 @@ class Comparison:
     @property
     def unit(self) -> str:
         """What the times are of: steps, unless one of the recordings knows none."""
-        return RECORDING if any(side.unit == RECORDING for side in self.sides) else STEP
+        if any(side.unit == RECORDING for side in self.sides):
+            return RECORDING
+        return STEP
 
     @property
     def together(self) -> bool:
@@ -324,7 +326,9 @@ def _time_in_common(table: pd.DataFrame, other: pd.DataFrame) -> float:
             shared |= table[column].notna() & table[column].isin(set(other[column].dropna()))
     time_ms = table["exclusive_ms"]
     total_ms = time_ms.sum()
-    return float(time_ms[shared].sum() / total_ms) if total_ms else 0.0
+    if total_ms:
+        return float(time_ms[shared].sum() / total_ms)
+    return 0.0
 
 
 def _each(sides: Sequence[Side], values: Sequence[str | None]) -> str:
@@ -633,7 +637,9 @@ def _class_of(sides: Sequence[Side], layer: str | None) -> str | None:
     for compared in sides:
         if layer is not None and layer in compared.layer_classes:
             classes.add(compared.layer_classes[layer])
-    return classes.pop() if len(classes) == 1 else None
+    if len(classes) == 1:
+        return classes.pop()
+    return None
 
 
 def _with_former_names(

@@ -78,7 +78,9 @@ class Piece:
     def jump_row(self, size: float) -> Floats:
         """The same for a difference to another piece: what pieces of a shape share is left out."""
         row = self.row(size)
-        return row if self.shape is None else row * [1, 0, 0]
+        if self.shape is None:
+            return row
+        return row * [1, 0, 0]
 
     def slope_row(self, size: float, *, before: bool) -> Floats:
         """Their factors for the slope at a size, on one side of it."""
@@ -226,7 +228,9 @@ def _basis(x: Floats, power: float, knot: float | None) -> Floats:
         if power == 0.5:  # a line, then a constant
             return np.column_stack([ones, np.minimum(x, knot)])
         return np.column_stack([ones, x, np.maximum(x - knot, 0)])
-    return ones[:, None] if power == 0.0 else np.column_stack([ones, np.asarray(x**power)])
+    if power == 0.0:
+        return ones[:, None]
+    return np.column_stack([ones, np.asarray(x**power)])
 
 
 def _places(x: Floats, y: Floats) -> Ints:

@@ -138,11 +138,17 @@ def _name_bound(shares: dict[str, float | None], blocks: int | None, sm_count: i
     if max(sm, memory) >= _BUSY:
         if sm >= memory:
             return COMPUTE
-        return DRAM if dram >= _BUSY else L2 if l2 >= _BUSY else PIPES
+        if dram >= _BUSY:
+            return DRAM
+        if l2 >= _BUSY:
+            return L2
+        return PIPES
     if blocks is not None and sm_count is not None and blocks < sm_count:
         return FEW_BLOCKS
     occupancy = shares["achieved_occupancy"]
-    return FEW_WARPS if occupancy is not None and occupancy < _FEW_WARPS else LATENCY
+    if occupancy is not None and occupancy < _FEW_WARPS:
+        return FEW_WARPS
+    return LATENCY
 
 
 def _blocks(row: Any) -> int | None:

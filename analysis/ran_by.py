@@ -44,7 +44,9 @@ def framework_beside_torch(recording: Recording) -> str | None:
     others = " and ".join(recording.meta.get("frameworks") or ())
     if others and not _ran_operators(recording):
         return others
-    return UNKNOWN if _shows_nothing(recording) or _is_without_torch(recording) else None
+    if _shows_nothing(recording) or _is_without_torch(recording):
+        return UNKNOWN
+    return None
 
 
 def step_threads(recording: Recording) -> int | None:

@@ -186,7 +186,9 @@ def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, list[Any
 def _sum(rows: Sequence[Any], column: str) -> float | None:
     """The sum of a column; None if a row has no value in it."""
     values = [value for row in rows if (value := getattr(row, column, None)) is not None]
-    return None if len(values) < len(rows) else math.fsum(values)
+    if len(values) < len(rows):
+        return None
+    return math.fsum(values)
 
 
 def _point(

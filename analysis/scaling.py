@@ -64,7 +64,9 @@ class LossShare:
     @property
     def label(self) -> str:
         """Layer and phase of kernels, else the kind."""
-        return work_label(self.layer, self.phase) if self.kind == SLOWER_KERNELS else self.kind
+        if self.kind == SLOWER_KERNELS:
+            return work_label(self.layer, self.phase)
+        return self.kind
 
 
 def _loss_shares(shares: Iterable[Share]) -> tuple[LossShare, ...]:

@@ -206,7 +206,9 @@ def measure_edge(
 def _difference(level: Floats, sizes: Ints, at: int) -> Estimate | None:
     """What steps behind a size take more than those before it, near them in time."""
     value = _in_windows(level, sizes > at)
-    return _against_other_changes(level, sizes, at) if value is None else value
+    if value is None:
+        return _against_other_changes(level, sizes, at)
+    return value
 
 
 def _slope(

@@ -137,7 +137,9 @@ def graph_limit(server: Mapping[str, Any]) -> int | None:
         fits = [size for size in sizes if most is None or not full or size <= most * tokens]
         return int(max(fits, default=0) // tokens)
     stated = server.get("largest_captured")
-    return server.get("largest_with_graph") if stated is None else int(stated // tokens)
+    if stated is None:
+        return server.get("largest_with_graph")
+    return int(stated // tokens)
 
 
 def block_steps(steps: pd.DataFrame, times_ns: Floats | None = None) -> pd.DataFrame:
@@ -530,4 +532,6 @@ def best_batch(curve: Curve, limit_ms: float | None = None) -> int | None:
 
 def sizes_in_words(sizes: Sequence[int]) -> str:
     """Sizes as a range, e.g. `97 to 100`."""
-    return str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
+    if sizes[0] == sizes[-1]:
+        return str(sizes[0])
+    return f"{sizes[0]} to {sizes[-1]}"

@@ -186,7 +186,9 @@ def _main_precision(kernel_times: pd.DataFrame) -> str | None:
     names = kernel_times["name"]
     precisions = names.map({name: kernel_precision(str(name)) for name in names.unique()})
     times = kernel_times["exclusive_ms"].groupby(precisions).sum().drop(UNKNOWN, errors="ignore")
-    return str(times.idxmax()) if len(times) else None
+    if len(times):
+        return str(times.idxmax())
+    return None
 
 
 def _clocks(

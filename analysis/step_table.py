@@ -65,7 +65,9 @@ class Cell:
         """The device, marked if the time was not measured by Curvescope."""
         # like names of modelled devices
         said = self.origin == "measured" or f"({self.origin}" in self.device
-        return self.device if said else f"{self.device} ({self.origin})"
+        if said:
+            return self.device
+        return f"{self.device} ({self.origin})"
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,9 @@ class _Captures:
         later = [
             indices[at] for indices, at in zip(fitting, nearest, strict=True) if at < len(indices)
         ]
-        return min(later) if later else min(indices[0] for indices in fitting)
+        if later:
+            return min(later)
+        return min(indices[0] for indices in fitting)
 
     def _none_fits(self, kernels: int) -> CurvescopeError:
         sizes = ", ".join(map(str, sorted(self._known)))

@@ -173,7 +173,9 @@ def _flops(comments: Sequence[str], nodes: Mapping[str, _Node]) -> int | None:
         if flops is None:
             return None
         total += flops
-    return total if computing and named <= nodes.keys() else None
+    if computing and named <= nodes.keys():
+        return total
+    return None
 
 
 def _attribute_bytes(

@@ -148,7 +148,9 @@ class _Export:
             if "EXPORT_PRODUCT_VERSION" in facts:
                 version = {"name": "Nsight Systems", "version": facts["EXPORT_PRODUCT_VERSION"]}
                 schema = facts.get("EXPORT_SCHEMA_VERSION")
-                return version if schema is None else version | {"schema": schema}
+                if schema is None:
+                    return version
+                return version | {"schema": schema}
         return None
 
     def device(self) -> dict[str, Any] | None:
@@ -358,7 +360,9 @@ class _Export:
 def _of_kind(batch: pa.Table, kinds: Collection[int]) -> pa.Table:
     """The events of some types."""
     mine = pc.is_in(batch["eventType"], pa.array(list(kinds), _I64))
-    return batch if pc.all(mine, min_count=0).as_py() else batch.filter(mine)
+    if pc.all(mine, min_count=0).as_py():
+        return batch
+    return batch.filter(mine)
 
 
 def _call_number(global_id: pa.ChunkedArray, correlation_id: pa.ChunkedArray) -> Ints:

@@ -135,7 +135,9 @@ class _File:
     def version(self) -> dict[str, str] | None:
         """Version of the schema; None if unknown."""
         versions = self._tables.read("Version", {"version": _I64})["version"].to_pylist()
-        return {"name": "nvprof", "schema": str(versions[0])} if versions else None
+        if versions:
+            return {"name": "nvprof", "schema": str(versions[0])}
+        return None
 
     def device(self) -> dict[str, Any] | None:
         """The device of the first kernel; None if unknown."""

@@ -298,7 +298,9 @@ def _parse_value(text: str, unit: str = "") -> float | None:
         return None
     number = parse_number(match[1])
     factor = metrics.NVPROF_UNITS.get(match[2] or unit)
-    return None if number is None or factor is None else number * factor
+    if number is None or factor is None:
+        return None
+    return number * factor
 
 
 def _csv_cells(lines: Iterator[str]) -> Iterator[list[str]]:

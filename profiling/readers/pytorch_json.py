@@ -417,7 +417,9 @@ def _batch_of(document: Any) -> int | None:
             search(inner, depth + 1)
 
     search(document, 0)
-    return batches.pop() if len(batches) == 1 and min(batches) > 0 else None
+    if len(batches) == 1 and min(batches) > 0:
+        return batches.pop()
+    return None
 
 
 def _nullable(column: npt.NDArray[Any]) -> pa.Array:

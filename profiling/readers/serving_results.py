@@ -253,7 +253,9 @@ def _of_result(result: dict[str, msgspec.Raw]) -> Iterator[Point]:
 
 
 def _value(result: dict[str, msgspec.Raw], name: str) -> Any:
-    return msgspec.json.decode(result[name]) if name in result else None
+    if name in result:
+        return msgspec.json.decode(result[name])
+    return None
 
 
 def _number(value: Any) -> float | None:
@@ -326,7 +328,9 @@ def _aiperf(result: dict[str, msgspec.Raw]) -> Point:
 def _model(config: Any) -> str | None:
     """The model that a configuration of AIPerf asks for."""
     names = _at(config, "endpoint", "model_names")
-    return " ".join(map(str, names)) if isinstance(names, list) else None
+    if isinstance(names, list):
+        return " ".join(map(str, names))
+    return None
 
 
 def _concurrency(config: Any) -> float | None:
@@ -447,7 +451,9 @@ def _number_curves(points: Sequence[_Placed]) -> list[int]:
         numbers.append(counts[point.requests])
         restarts.append(restarts[-1] + (point.requests <= before or len(restarts) == 1))
         before = point.requests
-    return numbers if len(set(counts.values())) == 1 else restarts[1:]
+    if len(set(counts.values())) == 1:
+        return numbers
+    return restarts[1:]
 
 
 def _are_repeats(points: Sequence[_Placed], requests: int) -> bool:

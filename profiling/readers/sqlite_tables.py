@@ -78,7 +78,9 @@ class SqliteTables:
     def first_number(self, name: str, column: str) -> int | None:
         """The number in the first row of a table; None without one."""
         batch = next(self.scan(name, {column: pa.int64()}), None)
-        return None if batch is None else batch[column][0].as_py()
+        if batch is None:
+            return None
+        return batch[column][0].as_py()
 
     def _columns(self, name: str) -> list[tuple[Any, ...]]:
         """Rows of `PRAGMA table_xinfo`; none for an absent table."""
@@ -197,7 +199,9 @@ class SqliteTables:
             return 0, 0
         least, greatest = (f'(SELECT {which}(rowid) FROM "{name}")' for which in ("min", "max"))  # noqa: S608 - likewise
         ((low, high),) = self._query(f"SELECT {least}, {greatest}")
-        return None if low is None or high is None else (low, high)
+        if low is None or high is None:
+            return None
+        return (low, high)
 
     def _at_once(self, sql: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
         """Tables of the rows, by ADBC's driver; raises `_UnreadError` where it cannot read the next

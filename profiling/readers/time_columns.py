@@ -172,7 +172,9 @@ def _find_rate(text: str) -> str | None:
     if text in _SHORT_RATES:
         return _SHORT_RATES[text]
     match = _RATE.fullmatch(text.replace("/gpu", "").replace("/chip", "").strip())
-    return match["what"] if match and _RATED.fullmatch(match["what"]) else None
+    if match and _RATED.fullmatch(match["what"]):
+        return match["what"]
+    return None
 
 
 def _rank(words: str) -> int:

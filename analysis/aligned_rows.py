@@ -173,9 +173,9 @@ def _own_label(by_layer: bool) -> _Level:
 
 def _works(table: pd.DataFrame) -> list[_Work | None]:
     """The group of each row; None for idle time and communication."""
-    columns = [
-        table[key].tolist() if key in table else [None] * len(table) for key in ALIGNMENT_COLUMNS
-    ]
+    columns = []
+    for key in ALIGNMENT_COLUMNS:
+        columns.append(table[key].tolist() if key in table else [None] * len(table))
     texts = ([value if isinstance(value, str) else None for value in column] for column in columns)
     is_work = (table["kind"] == KERNELS).tolist()
     return [

@@ -224,7 +224,9 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     """
     common = _common(sides)
     if not common:
-        sizes = [f"{side.name}: {', '.join(map(str, side.curve.conditions))}" for side in sides]
+        sizes = []
+        for side in sides:
+            sizes.append(f"{side.name}: {', '.join(map(str, side.curve.conditions))}")
         raise CurvescopeError(
             f"No batch size is common to all recordings ({'; '.join(sizes)}). "
             "Measure the same ones, or give --batch when importing."

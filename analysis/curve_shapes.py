@@ -150,11 +150,10 @@ def _slow_events(fit: Fit, tests: int, sure: str) -> list[Event]:
         if value <= 0:
             continue
         level = right.at(at)
-        slow = [
-            int(size)
-            for size, time, relative in zip(fit.sizes, fit.times, fit.errors, strict=True)
-            if size <= before and time * (1 - 2 * relative) > level * (1 + MATERIAL)
-        ]
+        slow = []
+        for size, time, relative in zip(fit.sizes, fit.times, fit.errors, strict=True):
+            if size <= before and time * (1 - 2 * relative) > level * (1 + MATERIAL):
+                slow.append(int(size))
         event = _event(fit, "slow", left, right, tuple(slow), (value, error), level, tests, sure)
         if event.certainty in (Certainty.IS, Certainty.MAY_BE) and slow:
             found.append(event)

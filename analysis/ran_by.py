@@ -23,7 +23,9 @@ def framework_of(recording: Recording) -> str:
     meta = recording.meta
     if modelled := [str(meta[key]) for key in ("framework", "library") if meta.get(key)]:
         return ", ".join(modelled)
-    others = [" ".join(filter(None, item)) for item in (meta.get("frameworks") or {}).items()]
+    others = []
+    for item in (meta.get("frameworks") or {}).items():
+        others.append(" ".join(filter(None, item)))
     torch = (meta.get("versions") or {}).get("torch")
     if others and str(meta.get("runs_in")).startswith("keras"):
         return f"keras on {' and '.join(others)}"

@@ -113,7 +113,9 @@ def _cell_maker(recording: Recording) -> Callable[..., Cell]:
     """A function that makes the cell of a batch size, with the reason for a missing time."""
     meta = recording.meta
     is_imported = "imported_from" in meta
-    fixed = [f"{name}={value}" for name, value in (meta.get("fixed") or {}).items()]
+    fixed = []
+    for name, value in (meta.get("fixed") or {}).items():
+        fixed.append(f"{name}={value}")
     shared: dict[str, Any] = {
         "origin": "modelled" if meta.get("recorder") == "model" else "measured",
         "network": str(meta.get("network") or recording.path.name),
@@ -234,7 +236,9 @@ def _grid(
     for cell in cells:
         # the later recording replaces the earlier
         by_row.setdefault(row_of(cell), {})[column_of(cell)] = cell
-    rows = [(row, tuple(map(of_row.get, columns))) for row, of_row in by_row.items()]
+    rows = []
+    for row, of_row in by_row.items():
+        rows.append((row, tuple(map(of_row.get, columns))))
     return Grid(keys, tuple(columns), tuple(rows))
 
 

@@ -253,7 +253,9 @@ def join_own_capture(launches: pa.Table, kernels: pa.Table, budget: Budget) -> p
     """Give the kernels of graphs the place of their capture in the same trace, where exactly one
     fits a replay.
     """
-    begins = [bool(_BEGIN.fullmatch(name or "")) for name in launches["name"].unique().to_pylist()]
+    begins = []
+    for name in launches["name"].unique().to_pylist():
+        begins.append(bool(_BEGIN.fullmatch(name or "")))
     captures = _Captures(_captures(launches) if any(begins) else [], budget)
     if not captures.captures:
         return kernels

@@ -86,7 +86,10 @@ def _order(text: str) -> list[tuple[bool, int, str]]:
 def _find_alike(gpu: int, hosts: list[int], events: Events) -> int | None:
     """The one process whose text begins as the GPU's, e.g. with `[TP00]`; None without one."""
     prefix = _prefix(events.texts[gpu])
-    alike = [at for at, host in enumerate(hosts) if _prefix(events.texts[host]) == prefix]
+    alike = []
+    for at, host in enumerate(hosts):
+        if _prefix(events.texts[host]) == prefix:
+            alike.append(at)
     if prefix and len(alike) == 1:
         return alike[0]
     return None

@@ -69,11 +69,9 @@ _BYTES = pa.binary()
 
 def recognises(source: Source) -> bool:
     tables = source.tables
-    return (
-        tables is not None
-        and "StringTable" in tables
-        and any(name.startswith(_PREFIX) for name in tables)
-    )
+    if tables is None or "StringTable" not in tables:
+        return False
+    return any(name.startswith(_PREFIX) for name in tables)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:

@@ -168,11 +168,10 @@ class _Output:
             if len(cells) != len(header):
                 self._lost["rows_unreadable"] += 1
                 continue
-            row = {
-                name: cell
-                for name, cell in zip(header, cells, strict=True)
-                if cell not in ("", "-")
-            }
+            row = {}
+            for name, cell in zip(header, cells, strict=True):
+                if cell not in ("", "-"):
+                    row[name] = cell
             self._take(row, units)
 
     def _take(self, row: dict[str, str], units: dict[str, str]) -> None:

@@ -289,17 +289,25 @@ def _bench_serve(result: dict[str, msgspec.Raw]) -> Point:
     if whole_ms is None and first_ms and token_ms and runs and outputs:
         whole_ms = first_ms + token_ms * max(outputs / runs - 1, 0)
     in_flight = per_s * whole_ms / 1e3 if per_s and whole_ms else None  # Little's law
-    settings = ((name, _value(result, name)) for name in changed if name != "max_concurrency")
+    settings = [(name, _value(result, name)) for name in changed if name != "max_concurrency"]
+    server, model = "server", None
+    if "model_id" in result:
+        server, model = "vLLM", str(_value(result, "model_id"))
+    elif "mean_e2e_latency_ms" in result:
+        server = "SGLang"
+    tokens = None
+    if runs and prompts and outputs:
+        tokens = prompts / runs, outputs / runs
     return Point(
-        "vLLM" if "model_id" in result else "SGLang" if "mean_e2e_latency_ms" in result else "server",  # noqa: E501
+        server,
         number("max_concurrency") or number("concurrency") or in_flight,
         token_ms or number("mean_itl_ms"),
         first_ms,
-        (prompts / runs, outputs / runs) if runs and prompts and outputs else None,
+        tokens,
         tuple(settings),
-        str(_value(result, "model_id")) if "model_id" in result else None,
+        model,
         "run_number" in result,
-    )  # fmt: skip
+    )
 
 
 def _aiperf(result: dict[str, msgspec.Raw]) -> Point:
@@ -353,14 +361,10 @@ def _guidellm(benchmarks: Any) -> Iterator[Point]:
             return _number(_at(metrics, name, "successful", "mean"))
 
         strategy = _at(benchmark, "config", "strategy") or _at(benchmark, "args", "strategy")
-        asked = next(
-            (
-                _number(_at(strategy, name))
-                for name in ("streams", "max_concurrency")
-                if _at(strategy, "type_") == "concurrent" and _number(_at(strategy, name))
-            ),
-            None,
-        )
+        asked = None
+        if _at(strategy, "type_") == "concurrent":
+            streams = _number(_at(strategy, "streams"))
+            asked = streams or _number(_at(strategy, "max_concurrency"))
         prompts = mean("prompt_token_count")
         outputs = mean("output_token_count")
         yield Point(

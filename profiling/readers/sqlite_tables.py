@@ -337,10 +337,9 @@ def _repair_text(column: pa.Array) -> pa.Array:
     try:
         return binary.cast(pa.string())
     except pa.ArrowInvalid:
-        decoded = [
-            None if text is None else text.decode("utf-8", errors="replace")
-            for text in binary.to_pylist()
-        ]
+        decoded = []
+        for text in binary.to_pylist():
+            decoded.append(None if text is None else text.decode("utf-8", errors="replace"))
         return pa.array(decoded, pa.string())
 
 

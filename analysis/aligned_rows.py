@@ -178,10 +178,10 @@ def _works(table: pd.DataFrame) -> list[_Work | None]:
         columns.append(table[key].tolist() if key in table else [None] * len(table))
     texts = ([value if isinstance(value, str) else None for value in column] for column in columns)
     is_work = (table["kind"] == KERNELS).tolist()
-    return [
-        _Work(*row) if works else None
-        for row, works in zip(zip(*texts, strict=True), is_work, strict=True)
-    ]
+    works: list[_Work | None] = []
+    for row, has_work in zip(zip(*texts, strict=True), is_work, strict=True):
+        works.append(_Work(*row) if has_work else None)
+    return works
 
 
 def _rest(side: dict[_Work, None], rows: dict[_Work, _Row]) -> list[_Work]:
@@ -232,7 +232,10 @@ def _names(works: Sequence[_Work]) -> str:
     """The names of the operators, the first ones of many."""
     names = list(dict.fromkeys(str(work.op) for work in works))
     more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    text = ", ".join(names[:_MOST_NAMES])
+    if more > 0:
+        return f"{text} and {more} more"
+    return text
 
 
 def _label_rows(
@@ -242,5 +245,6 @@ def _label_rows(
     none.
     """
     labels = [(None, None) if work is None else rows[work] for work in works]
-    layer, phase = (pd.Series([row[i] for row in labels], table.index, object) for i in (0, 1))
+    layer = pd.Series([layer for layer, _ in labels], table.index, object)
+    phase = pd.Series([phase for _, phase in labels], table.index, object)
     return table.assign(layer=layer, phase=phase)

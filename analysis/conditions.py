@@ -37,7 +37,8 @@ def conditions_of(recordings: Sequence[Recording]) -> list[str]:
     for name, metas in by_setting.items():
         if name in CONDITIONS:
             said = [f"{name}: {CONDITIONS[name]}", *_updates(name, metas)]
-            lines.append(f"{'; '.join([*said, _threads(metas), _setup(metas)])}.")
+            said += [_threads(metas), _setup(metas)]
+            lines.append(f"{'; '.join(said)}.")
     return lines
 
 

@@ -165,7 +165,8 @@ def _value(
 ) -> tuple[float, float]:
     """A sum of coefficients of two pieces, and its standard error."""
     value = float(of_left @ left.coefficients + of_right @ right.coefficients)
-    variance = of_left @ left.covariance @ of_left + of_right @ right.covariance @ of_right
+    variance = of_left @ left.covariance @ of_left
+    variance += of_right @ right.covariance @ of_right
     return value, fit.noise * math.sqrt(max(float(variance), 0.0))
 
 
@@ -223,7 +224,10 @@ def quantile(degrees: float) -> float:
     """The 97.5 % quantile of t, or of the normal distribution for infinite degrees."""
     from scipy.special import ndtri, stdtrit
 
-    return float(ndtri(1 - LEVEL / 2) if math.isinf(degrees) else stdtrit(degrees, 1 - LEVEL / 2))
+    share = 1 - LEVEL / 2
+    if math.isinf(degrees):
+        return float(ndtri(share))
+    return float(stdtrit(degrees, share))
 
 
 def claimed(events: Sequence[Event]) -> list[Event]:
@@ -243,7 +247,8 @@ def name_shapes(fit: Fit, events: Sequence[Event]) -> tuple[Named, ...]:
     elif edges:
         steps = _common_steps(fit, edges)
         named = Named(shape=Shape.STAIRS if steps else Shape.EDGES, rival=_smooth_rival(fit))
-        shapes.append(replace(named, step=steps[0] if steps else None, steps=tuple(steps[1:4])))
+        step = steps[0] if steps else None
+        shapes.append(replace(named, step=step, steps=tuple(steps[1:4])))
     if (rise := _rise(fit, may_outgrow=not said)) is not None:
         shapes.append(rise)
     return tuple(shapes) or (Named(shape=Shape.NONE, rival=_smooth_rival(fit)),)
@@ -284,7 +289,8 @@ def _rise(fit: Fit, *, may_outgrow: bool) -> Named | None:
     """Whether the rate stops to rise, or falls: a knee behind a floor, a plateau, or more than in
     proportion.
     """
-    sizes, times = fit.sizes, np.array([_at(fit, place) for place in range(len(fit.sizes))])
+    sizes = fit.sizes
+    times = np.array([_at(fit, place) for place in range(len(sizes))])
     rates = sizes / times
     if len(sizes) < 3 or sizes[-1] < _TWICE * _TWICE * sizes[0]:
         return None
@@ -297,7 +303,9 @@ def _rise(fit: Fit, *, may_outgrow: bool) -> Named | None:
     if full == len(sizes) or sizes[-1] < _TWICE * sizes[full]:
         return None
     floor = times <= _FLOOR * times[0]
-    level = int(np.argmin(floor)) - 1 if not floor.all() else len(sizes) - 1
+    level = len(sizes) - 1
+    if not floor.all():
+        level = int(np.argmin(floor)) - 1
     is_knee = sizes[level] >= 2 * _TWICE * sizes[0] and level < len(sizes) - 1
     return Named(
         shape=Shape.KNEE if is_knee else Shape.PLATEAU,

@@ -84,5 +84,7 @@ def _name_sides(row: ComparedLine, slow: int, growth_ms: float) -> str:
     both = (row.times_ms[1 - slow], row.times_ms[slow])
     before, after = ("none" if time is None else f"{number(time)} ms" for time in both)
     kernels = [family for family in row.families if family not in (None, "unknown")]
-    names = f", {kernels[1 - slow]} → {kernels[slow]}" if len(kernels) == 2 else ""
+    names = ""
+    if len(kernels) == 2:
+        names = f", {kernels[1 - slow]} → {kernels[slow]}"
     return f"{row.label} +{number(growth_ms)} ({before} → {after}{names})"

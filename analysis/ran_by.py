@@ -30,9 +30,9 @@ def framework_of(recording: Recording) -> str:
     if others and str(meta.get("runs_in")).startswith("keras"):
         return f"keras on {' and '.join(others)}"
     if others:
-        return " and ".join(
-            [*others, *([f"torch {torch}"] if torch and _ran_operators(recording) else [])]
-        )
+        if torch and _ran_operators(recording):
+            others.append(f"torch {torch}")
+        return " and ".join(others)
     is_silent = _shows_nothing(recording) or _is_without_torch(recording)
     if is_silent or (not torch and "imported_from" in meta):
         return UNKNOWN

@@ -118,10 +118,8 @@ def roofline(
         if batch is None and profiled:
             batch = profiled[-1]
         if batch is not None and batch not in profiled:
-            raise CurvescopeError(
-                f"Batch {batch} was not profiled; the recording has "
-                f"{', '.join(map(str, profiled))}."
-            )
+            sizes = ", ".join(map(str, profiled))
+            raise CurvescopeError(f"Batch {batch} was not profiled; the recording has {sizes}.")
         kernel_times = (
             kernel_times if batch is None else kernel_times[kernel_times["batch"] == batch]
         )
@@ -177,7 +175,8 @@ def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, list[Any
     """Label and rows of each group, see `plain_rows`; in order of appearance."""
     groups: dict[tuple[str | None, ...], list[Any]] = {}
     for row in plain_rows(rows.drop(columns=["step", "batch", "round"], errors="ignore")):
-        groups.setdefault(tuple(getattr(row, key) for key in keys), []).append(row)
+        names = tuple(getattr(row, key) for key in keys)
+        groups.setdefault(names, []).append(row)
     for key, group in groups.items():
         label = work_label(key[0], key[1]) if keys[0] == "layer" else key[0] or f"no {keys[0]}"
         yield label, group
@@ -185,7 +184,8 @@ def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, list[Any
 
 def _sum(rows: Sequence[Any], column: str) -> float | None:
     """The sum of a column; None if a row has no value in it."""
-    values = [value for row in rows if (value := getattr(row, column, None)) is not None]
+    values = [getattr(row, column, None) for row in rows]
+    values = [value for value in values if value is not None]
     if len(values) < len(rows):
         return None
     return math.fsum(values)
@@ -196,7 +196,8 @@ def _point(
 ) -> RoofPoint | None:
     executed = all(row.flops_executed is not None for row in rows)
     work = "flops_executed" if executed else "flops"
-    flops = math.fsum(getattr(row, work) or 0.0 for row in rows) / per
+    amounts = [getattr(row, work) or 0.0 for row in rows]
+    flops = math.fsum(amounts) / per
     if time_s <= 0 or flops <= 0:
         return None
     levels: list[LevelTraffic] = []
@@ -271,22 +272,18 @@ def csv_rows(drawn: Roofline) -> list[dict[str, Any]]:
     """The document as rows: first `roof` rows, then a `point` row per point and memory level;
     missing is empty.
     """
-    rows: list[dict[str, Any]] = [
-        {
-            **asdict(roof),
-            "row": "roof",
-            "roof_per_s": roof.per_s,
-            "roof_kind": roof.kind,
-            "provenance": roof.source,
-        }
-        for roof in drawn.roofs
-    ]
+    rows: list[dict[str, Any]] = []
+    for roof in drawn.roofs:
+        row = asdict(roof)
+        row["row"] = "roof"
+        row["roof_per_s"] = roof.per_s
+        row["roof_kind"] = roof.kind
+        row["provenance"] = roof.source
+        rows.append(row)
     for point in drawn.points:
-        shared = {
-            **asdict(point),
-            "row": "point",
-            "exceeded_roofs": " ".join(point.exceeded_roofs) or None,
-        }
+        shared = asdict(point)
+        shared["row"] = "point"
+        shared["exceeded_roofs"] = " ".join(point.exceeded_roofs) or None
         shared |= {"precisions": " ".join(point.precisions) or None}
         for level in point.levels:
             rows.append({**shared, **asdict(level), "bytes_source": level.source})

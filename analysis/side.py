@@ -58,7 +58,8 @@ class Side:
 
     def longest_kernel(self, batch: int) -> str | None:
         """The kernel with most time at a batch size; None if none was recorded."""
-        is_there = (self.kernel_times["batch"] == batch) & (self.kernel_times["name"] != IDLE)
+        of_batch = self.kernel_times["batch"] == batch
+        is_there = of_batch & (self.kernel_times["name"] != IDLE)
         times = self.kernel_times[is_there]
         if times.empty:
             return None
@@ -204,7 +205,8 @@ def _clocks(
 
 def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
     """Settings that may explain a difference, as text; unknown ones are left out."""
-    device, versions = meta.get("device") or {}, meta.get("versions") or {}
+    device = meta.get("device") or {}
+    versions = meta.get("versions") or {}
     values = {key: meta.get(key) for key in _SETTINGS}
     values["times"] = "modelled" if is_modelled(meta) else "measured"
     values["protocol"] = (meta.get("protocol") or {}).get("name")

@@ -58,7 +58,8 @@ class Cell:
     def configuration(self) -> str:
         """Mode, precision and values of other axes as text."""
         compiled = "compiled" if self.compiled else None
-        return " ".join(filter(None, (self.mode, self.precision, compiled, self.fixed)))
+        parts = (self.mode, self.precision, compiled, self.fixed)
+        return " ".join(filter(None, parts))
 
     @property
     def device_and_origin(self) -> str:
@@ -162,7 +163,8 @@ def read_published_cells(networks: Sequence[str]) -> list[Cell]:
 
 
 def _make_published_cell(row: Mapping[str, str]) -> Cell:
-    batch, time_ms = int(row["batch"]), float(row["time_ms"])
+    batch = int(row["batch"])
+    time_ms = float(row["time_ms"])
     return Cell(
         origin="published",
         network=row["network"],
@@ -244,7 +246,8 @@ def _grid(
 
 def to_csv(cells: Sequence[Cell]) -> str:
     """A line per step time with every attribute; unknown values are empty."""
-    return csv_text([field.name for field in fields(Cell)], (asdict(cell) for cell in cells))
+    names = [field.name for field in fields(Cell)]
+    return csv_text(names, map(asdict, cells))
 
 
 def to_markdown(grid: Grid, text_of: Callable[[Cell | None], str]) -> str:

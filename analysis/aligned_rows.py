@@ -62,14 +62,10 @@ class _Work(NamedTuple):
     @property
     def label(self) -> str:
         """The operator with its shapes; a part of a fused kernel has the shapes of the kernel."""
-        named_by_operator = (
-            self.shapes
-            and self.operators[:1] == (self.path or str(self.op)).split(OPERATOR_SEPARATOR)[:1]
-        )
-        if not self.shapes or not named_by_operator:
+        outermost, *_ = (self.path or str(self.op)).split(OPERATOR_SEPARATOR)
+        if not self.shapes or self.operators[:1] != [outermost]:
             return str(self.op)
-        long = len(self.shapes) > _MOST_SHAPES
-        if long:
+        if len(self.shapes) > _MOST_SHAPES:
             return f"{self.op} {self.shapes[:_MOST_SHAPES]}…"
         return f"{self.op} {self.shapes}"
 
@@ -90,13 +86,14 @@ def align(tables: Sequence[pd.DataFrame], by_layer: bool) -> list[pd.DataFrame]:
     phased = all(any(work.phase for work in side) for side in sides)
     aligned: list[dict[_Work, _Row]] = [{} for _ in sides]
     for level in _levels(sides, by_layer):
-        possible = [
-            _possible_rows(_rest(side, rows), level, phased)
-            for side, rows in zip(sides, aligned, strict=True)
-        ]
-        common = set.intersection(*(set(of_side.values()) for of_side in possible))
-        for rows, of_side in zip(aligned, possible, strict=True):
-            rows.update((work, row) for work, row in of_side.items() if row in common)
+        possible = []
+        for of_side, rows in zip(sides, aligned, strict=True):
+            possible.append(_possible_rows(_rest(of_side, rows), level, phased))
+        common = set.intersection(*(set(rows.values()) for rows in possible))
+        for rows, possible_rows in zip(aligned, possible, strict=True):
+            for work, row in possible_rows.items():
+                if row in common:
+                    rows[work] = row
     if len(sides) == 2:
         _align_by_position(sides, aligned, phased)
     for rows, groups, table in zip(aligned, works, tables, strict=True):
@@ -111,10 +108,12 @@ def _groups(works: Sequence[_Work | None]) -> dict[_Work, None]:
 
 def _possible_rows(works: Sequence[_Work], level: _Level, phased: bool) -> dict[_Work, _Row]:
     """The row of each group at a level; without the groups that have none there."""
-    labels = ((work, level(work)) for work in works)
-    return {
-        work: (label, work.phase if phased else None) for work, label in labels if label is not None
-    }
+    rows = {}
+    for work in works:
+        label = level(work)
+        if label is not None:
+            rows[work] = label, work.phase if phased else None
+    return rows
 
 
 def _add_own_rows(
@@ -134,9 +133,8 @@ def _add_own_rows(
 
 def _levels(sides: Sequence[dict[_Work, None]], by_layer: bool) -> Iterator[_Level]:
     """What makes groups of several recordings one row, the most telling first."""
-    everywhere = set.intersection(
-        *({operator for work in side for operator in work.operators} for side in sides)
-    )
+    operators_of = [{name for work in side for name in work.operators} for side in sides]
+    everywhere = set.intersection(*operators_of)
 
     def same(work: _Work) -> str | None:
         if work.op:
@@ -151,7 +149,8 @@ def _levels(sides: Sequence[dict[_Work, None]], by_layer: bool) -> Iterator[_Lev
         return None if by_layer else family(work.name)
 
     def inside(work: _Work) -> str | None:
-        return next((operator for operator in work.operators if operator in everywhere), None)
+        shared = [operator for operator in work.operators if operator in everywhere]
+        return next(iter(shared), None)
 
     def kernel(work: _Work) -> str | None:
         return work.name if work.op else None

@@ -164,7 +164,8 @@ def _fill_gaps(sizes: tuple[float, ...]) -> list[float]:
     """
     filled = [sizes[-1]]
     for size, following in pairwise(sizes):
-        count = math.ceil(math.log(following / size) / math.log(_GAP))
+        gaps = math.log(following / size) / math.log(_GAP)
+        count = math.ceil(gaps)
         filled += np.geomspace(size, following, count, endpoint=False).tolist()
     return filled
 
@@ -228,8 +229,9 @@ class _Search:
     def _gain(self, begin: int, places: Ints, end: int) -> Floats:
         """What a cut at each place takes off the squares of each shape."""
         before, behind = places - begin, end - places
-        of_before = self.of_log[:, places] - self.of_log[:, [begin]]
-        of_behind = self.of_log[:, [end]] - self.of_log[:, places]
+        upto = self.of_log[:, places]
+        of_before = upto - self.of_log[:, [begin]]
+        of_behind = self.of_log[:, [end]] - upto
         step = of_behind / behind - of_before / before
         gain = step**2 * before * behind / (before + behind)
         return np.asarray(gain, np.float64)
@@ -245,7 +247,8 @@ class _Search:
         """
         each = self._each(rest) + self.prior[:, None]
         most = each.max(axis=0)
-        likelihood = most + np.log(np.exp(each - most).sum(axis=0))
+        beside_most = np.exp(each - most).sum(axis=0)
+        likelihood = most + np.log(beside_most)
         squares = rest.min(axis=0) + WEIGHT * USUAL_NOISE**2
         variance = squares / (WEIGHT + self.count - 1)
         price = self._jump_price(edges, variance, places)
@@ -320,15 +323,17 @@ class _Deviations:
         rest, norms = scale.rest(cuts)
         squares = rest.min() + WEIGHT * USUAL_NOISE**2
         variance = squares / (WEIGHT + search.count - 1)
-        lost = scale.log_determinant + 2 * math.log(norms[0] / math.sqrt(search.count))
-        lost += np.log1p(_USUAL_JUMP**2 / variance * norms[1:] ** 2).sum()
+        of_level, of_jumps = norms[0], norms[1:]
+        lost = scale.log_determinant + 2 * math.log(of_level / math.sqrt(search.count))
+        lost += np.log1p(_USUAL_JUMP**2 / variance * of_jumps**2).sum()
         return np.asarray(search.likelihoods(rest) - lost / 2)
 
     def errors(self, cuts: Sequence[int], best: int) -> tuple[float, ...]:
         """The errors of the jumps of a shape, see `Shaped`."""
         scale = max(self._under, key=lambda each: self._likelihoods(cuts, each).max())
         edges = [0, *cuts, self._search.count]
-        levels = np.diff(self._search.of_log[best, edges]) / np.diff(edges)
+        sums = self._search.of_log[best, edges]
+        levels = np.diff(sums) / np.diff(edges)
         without = []
         for cut in cuts:
             others = [other for other in cuts if other != cut]
@@ -351,11 +356,13 @@ class _Scale:
             near = np.minimum.outer(place, place)
             far = np.maximum.outer(place, place)
             spline = near**2 * (3 * far - near) / 6  # of a slope that is a random walk
-            root = np.linalg.cholesky(np.eye(len(place)) + scale**2 * spline)
+            covariance = np.eye(len(place)) + scale**2 * spline
+            root = np.linalg.cholesky(covariance)
             # makes errors and deviations together independent
             self._inverse = np.linalg.inv(root)
             self._white = self._inverse @ logs
-            self.log_determinant = 2 * float(np.log(np.diag(root)).sum())
+            logs_of_root = np.log(np.diag(root))
+            self.log_determinant = 2 * float(logs_of_root.sum())
         self._squares = (self._white**2).sum(axis=0)
 
     def rest(self, cuts: Sequence[int]) -> tuple[Floats, Floats]:
@@ -363,9 +370,11 @@ class _Scale:
         these beside those before them.
         """
         places = np.arange(len(self._white))
-        columns = np.stack([places >= cut for cut in (0, *cuts)], axis=1).astype(float)
+        levels = [places >= cut for cut in (0, *cuts)]
+        columns = np.stack(levels, axis=1).astype(float)
         if self._inverse is not None:
             columns = self._inverse @ columns
         basis, triangle = np.linalg.qr(columns)
         explained = ((basis.T @ self._white) ** 2).sum(axis=0)
-        return np.maximum(self._squares - explained, 0.0), np.abs(np.diag(triangle))
+        rest = np.maximum(self._squares - explained, 0.0)
+        return rest, np.abs(np.diag(triangle))

@@ -142,7 +142,7 @@ def fit_pieces(
     cost, cuts, every = min(searched, key=itemgetter(0))
     if errors is None:
         shaped = find_jumps(x, y, _PRICE_OF_FACTOR)
-        own_cuts = [int(places[cut]) for cut in cuts[1:-1]]
+        own_cuts = places[cuts[1:-1]].tolist()
         is_alike = bool(shaped.cuts) and own_cuts == list(shaped.cuts)
         shared = _SHARED_WHERE_ALIKE if is_alike else _SHARED
         if shaped.cost < cost + shared:
@@ -151,7 +151,8 @@ def fit_pieces(
     kinds = list(_COSTS)
     pieces = []
     for begin, end in pairwise(cuts):
-        kind = kinds[int(every[:, begin, end - 1].argmin())]
+        likeliest = int(every[:, begin, end - 1].argmin())
+        kind = kinds[likeliest]
         pieces.append(_piece(x, y, weights, edges[begin], edges[end], kind))
     noise, degrees = 1.0, math.inf
     if errors is None:
@@ -165,9 +166,12 @@ def _fit_shaped(x: Floats, y: Floats, shaped: Shaped) -> Fit:
     """A curve of one shape, whose factors are its pieces."""
     logs = np.log(y / shaped.shape.times(x))
     edges = [0, *shaped.cuts, len(x)]
-    levels = [float(logs[begin:end].mean()) for begin, end in pairwise(edges)]
+    levels = []
+    for begin, end in pairwise(edges):
+        levels.append(float(logs[begin:end].mean()))
     fitted = np.repeat(levels, np.diff(edges))
-    degrees = max(len(x) - len(levels) - len(shaped.cuts) - 1, 0) + WEIGHT
+    fitted_numbers = len(levels) + len(shaped.cuts) + 1
+    degrees = max(len(x) - fitted_numbers, 0) + WEIGHT
     rest = float(((logs - fitted) ** 2).sum())
     noise = max(math.sqrt((rest + WEIGHT * USUAL_NOISE**2) / degrees), LEAST_NOISE)
     times = np.exp(fitted) * shaped.shape.times(x)
@@ -188,7 +192,8 @@ def _fit_shaped(x: Floats, y: Floats, shaped: Shaped) -> Fit:
         covariance[0, 0] = factor**2 * own
         coefficients = np.array([factor, 0.0, 0.0])
         pieces.append(Piece(begin, end - 1, 1.0, None, coefficients, covariance, shaped.shape))
-    smooth_noise = float(logs.std()) * math.sqrt(len(x) / max(len(x) - 2, 1))
+    unbiased = math.sqrt(len(x) / max(len(x) - 2, 1))
+    smooth_noise = float(logs.std()) * unbiased
     return Fit(x, y, tuple(pieces), noise, degrees, smooth_noise, np.full(len(x), noise))
 
 
@@ -268,7 +273,8 @@ def _squares(x: Floats, y: Floats, weights: Floats, places: Ints) -> dict[float,
     Row: where it begins; column: the place after it. Impossible ones are infinite.
     """
     edges = np.append(places, len(x))
-    begin, end = edges[:-1, None], edges[None, 1:]
+    begin = edges[:-1, None]
+    end = edges[None, 1:]
     possible = begin < end
 
     def total(values: Floats) -> Floats:
@@ -357,10 +363,12 @@ def _bent_gain(xx: Floats, xh: Floats, hh: Floats, xy: Floats, hy: Floats) -> Fl
         determinant = xx * hh - xh**2
         slope = (hh * xy - xh * hy) / determinant
         bend = (xx * hy - xh * xy) / determinant
-        rises = (slope >= 0) & (slope + bend >= 0) & (determinant > 1e-12 * xx * hh)
+        is_known = determinant > 1e-12 * xx * hh
+        rises = (slope >= 0) & (slope + bend >= 0) & is_known
         both = np.where(rises, slope * xy + bend * hy, 0.0)
         knee = np.where(hy > 0, hy**2 / hh, 0.0)
-        level = np.where(xy > hy, (xy - hy) ** 2 / (xx - 2 * xh + hh), 0.0)
+        flat = (xy - hy) ** 2 / (xx - 2 * xh + hh)
+        level = np.where(xy > hy, flat, 0.0)
     largest = np.maximum(both, np.maximum(knee, level))
     return np.nan_to_num(largest, posinf=0.0)
 

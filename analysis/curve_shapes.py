@@ -272,12 +272,16 @@ def _common_steps(fit: Fit, edges: Sequence[Event]) -> list[int]:
     steps = []
     for step in range(last[1] - first[0], max(2 * widest, 2) - 1, -1):
         begin = -(-first[0] // step) * step
-        multiples = [m for m in range(begin, last[1], step) if m >= first[0]]
-        with_edge = [any(before <= m < at for before, at in around) for m in multiples]
+        multiples = [size for size in range(begin, last[1], step) if size >= first[0]]
         each_edge = all((at - 1) // step * step >= before for before, at in around)
-        if len(multiples) > 1 and each_edge and all(with_edge):
+        each_multiple = all(_lies_in(size, around) for size in multiples)
+        if len(multiples) > 1 and each_edge and each_multiple:
             steps.append(step)
     return [step for step in steps if _is_measured(sizes, step)]
+
+
+def _lies_in(size: int, around: Sequence[tuple[int, int]]) -> bool:
+    return any(before <= size < at for before, at in around)
 
 
 def _is_measured(sizes: Ints, step: int) -> bool:
@@ -336,7 +340,8 @@ def find_saw(fit: Fit) -> Named | None:
         even = sizes % step == 0
         if even.sum() < _LEAST_SAW:
             continue
-        others = ~even & (sizes > sizes[even][0]) & (sizes < sizes[even][-1])
+        first, *_, last = sizes[even]
+        others = ~even & (sizes > first) & (sizes < last)
         if others.sum() < _LEAST_SAW:
             continue
         next_even = np.searchsorted(sizes[even], sizes[others])

@@ -75,7 +75,8 @@ def _layers(comparison: Comparison, slow: int, more_ms: float) -> str:
     grown = [row for row in largest if growth_ms(row) > 0]
     if not grown:
         return " No layer was recorded in both."
-    named = "; ".join(_name_sides(row, slow, growth_ms(row)) for row in grown)
+    rows = [_name_sides(row, slow, growth_ms(row)) for row in grown]
+    named = "; ".join(rows)
     return f" Of {number(more_ms)} ms more: {named}."
 
 

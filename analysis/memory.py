@@ -361,7 +361,8 @@ def _predictor(sizes: dict[int, float]) -> tuple[Callable[[float], float], float
     if straight is None or abs(straight) <= _LEAST_MARGIN:
         return line, straight
     # A parabola that bends down would end: then the straight line is on the safe side.
-    before, slope = np.diff(values[-3:]) / np.diff(batches[-3:])
+    rises = np.diff(values[-3:])
+    before, slope = rises / np.diff(batches[-3:])
     if slope <= before or abs(errors.get(3, 0.0)) >= abs(straight):
         return line, straight
     return _through(batches, values, 3), errors.get(3, straight)

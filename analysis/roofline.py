@@ -114,20 +114,19 @@ def roofline(
     if "step" not in kernel_times:
         rows, n_steps, batch = kernel_times, None, None
     else:
-        profiled = sorted(native(b) for b in kernel_times["batch"].dropna().unique())
+        sizes_of = kernel_times["batch"].dropna().unique()
+        profiled = sorted(map(native, sizes_of))
         if batch is None and profiled:
             batch = profiled[-1]
         if batch is not None and batch not in profiled:
             sizes = ", ".join(map(str, profiled))
             raise CurvescopeError(f"Batch {batch} was not profiled; the recording has {sizes}.")
-        kernel_times = (
-            kernel_times if batch is None else kernel_times[kernel_times["batch"] == batch]
-        )
+        if batch is not None:
+            kernel_times = kernel_times[kernel_times["batch"] == batch]
         used = list_used_steps(kernel_times)
-        rows, n_steps = (
-            kernel_times[kernel_times["step"].isin(used) & (kernel_times["name"] != IDLE)],
-            len(used),
-        )
+        n_steps = len(used)
+        is_busy = kernel_times["name"] != IDLE
+        rows = kernel_times[kernel_times["step"].isin(used) & is_busy]
     if rows.empty:
         raise CurvescopeError(
             "No kernel of the recording has a time, so there is no roofline to draw."
@@ -143,7 +142,9 @@ def roofline(
                 without.append(likely_point(label, group, per, hardware))
             continue
         # The work of a layer is stored in one row per operator call, its time in all of them.
-        timed_ms = math.fsum(row.exclusive_ms for row in counted) if by == "kernel" else group_ms
+        timed_ms = group_ms
+        if by == "kernel":
+            timed_ms = math.fsum(row.exclusive_ms for row in counted)
         without_ms += group_ms - timed_ms
         if point := _point(label, counted, timed_ms / 1e3 / per, per, hardware):
             points.append(point)
@@ -163,12 +164,12 @@ def roofline(
 def _choose_roofs(points: Sequence[RoofPoint], hardware: Hardware) -> tuple[Roof, ...]:
     ran = {precision for point in points for precision in point.precisions}
     default = UNKNOWN in ran or not ran
-    roofs = [
-        roof
-        for roof in hardware.roofs
-        if roof.precision is None or default or roof.precision in ran
-    ]
-    return (*roofs, *(roof for roof in hardware.other_precisions if roof.precision in ran))
+    roofs = []
+    for roof in hardware.roofs:
+        if roof.precision is None or default or roof.precision in ran:
+            roofs.append(roof)
+    roofs += [roof for roof in hardware.other_precisions if roof.precision in ran]
+    return tuple(roofs)
 
 
 def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, list[Any]]]:
@@ -178,8 +179,10 @@ def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, list[Any
         names = tuple(getattr(row, key) for key in keys)
         groups.setdefault(names, []).append(row)
     for key, group in groups.items():
-        label = work_label(key[0], key[1]) if keys[0] == "layer" else key[0] or f"no {keys[0]}"
-        yield label, group
+        if keys[0] == "layer":
+            yield work_label(key[0], key[1]), group
+        else:
+            yield key[0] or f"no {keys[0]}", group
 
 
 def _sum(rows: Sequence[Any], column: str) -> float | None:
@@ -213,7 +216,8 @@ def _point(
     of_names: dict[str, float] = {}
     for row in rows:
         precision = UNKNOWN if row.name is None else kernel_precision(str(row.name))
-        of_names[precision] = of_names.get(precision, 0.0) + (getattr(row, work) or 0.0)
+        amount = getattr(row, work) or 0.0
+        of_names[precision] = of_names.get(precision, 0.0) + amount
     by_precision = {precision: amount / per for precision, amount in sorted(of_names.items())}
     compute_s, compute_kind = hardware.least_compute(by_precision, time_s)
     bound, utilisation, kind = _bound(time_s, compute_s, compute_kind, levels, hardware)

@@ -174,7 +174,8 @@ class _Run:
             self._tables[point] = tables
             self._parts[point], self._unmatched[point] = rank_parts(tables.ranks)
             # `rank_parts` numbers the profiled steps that the ranks share.
-            steps += [_mean_steps(timed, point), _mean_steps(profiled, point).assign(profiled=True)]
+            mean_profiled = _mean_steps(profiled, point)
+            steps += [_mean_steps(timed, point), mean_profiled.assign(profiled=True)]
             mean_ms = self._parts[point]["exclusive_ms"] / len(tables.ranks)
             if len(mean_ms):
                 parts.append(self._parts[point].assign(point=point, exclusive_ms=mean_ms))
@@ -206,7 +207,10 @@ class _Run:
             speedup = _ratio(faster, drawn, rounds)
             efficiency = _ratio(faster / each, drawn / each, rounds)
         nodes = {rank.node for rank in tables.ranks}
-        timed = [int((~rank.steps["profiled"].astype(bool)).sum()) for rank in tables.ranks]
+        timed = []
+        for rank in tables.ranks:
+            profiled = rank.steps["profiled"].astype(bool)
+            timed.append(int((~profiled).sum()))
         return ScaledPoint(
             devices=each,
             batch_per_device=point.batch,

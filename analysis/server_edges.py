@@ -146,7 +146,7 @@ def _is_in_curve(
     edge. A curve that bends down between them looks like one by the mean slope of both sides.
     """
     sizes, times_ms = curve
-    small, large = sizes[sizes <= at][-before:], sizes[sizes > at][:_NEAR]
+    small, large = _near(sizes, at, before)
     slope, _ = _slope(steps, curve, small, large[:0])
     levels = times_ms - slope * _work_at(steps, sizes)
     above = levels[np.isin(sizes, large)]
@@ -195,19 +195,28 @@ def measure_edge(
         before: number of sizes before it that are used.
     """
     sizes, _ = curve
-    small, large = sizes[sizes <= at][-before:], sizes[sizes > at][:_NEAR]
+    small, large = _near(sizes, at, before)
     if not len(small) or not len(large):
         return None
     near = (steps.sizes >= small[0]) & (steps.sizes <= large[-1])
-    slope, error = _slope(steps, curve, small, large if before == _NEAR else large[:0])
+    behind = large if before == _NEAR else large[:0]
+    slope, error = _slope(steps, curve, small, behind)
     differences = []
     for tried_slope in (slope, slope + error):
-        level = np.where(near, steps.times_ms - tried_slope * steps.work, np.nan)
-        differences.append(_difference(level, steps.sizes, at))
+        levels = steps.times_ms - tried_slope * steps.work
+        near_levels = np.where(near, levels, np.nan)
+        differences.append(_difference(near_levels, steps.sizes, at))
     value, steeper = differences
     if value is None or steeper is None:
         return None
     return _with_error(value, abs(steeper.value - value.value))
+
+
+def _near(sizes: Ints, at: int, before: int) -> tuple[Ints, Ints]:
+    """The sizes just before an edge, so many, and those just behind it."""
+    small = sizes[sizes <= at]
+    large = sizes[sizes > at]
+    return small[-before:], large[:_NEAR]
 
 
 def _difference(level: Floats, sizes: Ints, at: int) -> Estimate | None:
@@ -243,8 +252,8 @@ def _slope(
         times = times_ms[np.searchsorted(sizes, small)]
         most = float(times.mean() / _work_at(steps, small).mean())
         return most / 2, most / 2
-    slope, error = (float(np.mean(values)) for values in zip(*slopes, strict=True))
-    return slope, error
+    slope, error = np.mean(slopes, axis=0)
+    return float(slope), float(error)
 
 
 def _in_windows(level: Floats, behind: npt.NDArray[np.bool_]) -> Estimate | None:

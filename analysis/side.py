@@ -78,26 +78,24 @@ def prepare_sides(
         steps = [recording.frame("steps") for recording in recordings]
     judged = [judge_steps(*pair) for pair in zip(recordings, steps, strict=True)]
     tables = [_step_times(*pair) for pair in zip(recordings, judged, strict=True)]
-    models = [
-        Model.of(recording.meta) if is_modelled(recording.meta) else None
-        for recording in recordings
-    ]
+    models = []
+    for recording in recordings:
+        models.append(Model.of(recording.meta) if is_modelled(recording.meta) else None)
     errors = _draw_errors(tables, models)
-    return [
-        side(
-            name,
+    sides = []
+    for place, recording in enumerate(recordings):
+        made = side(
+            names[place],
             recording.meta,
-            of_recording,
-            table,
+            judged[place],
+            tables[place],
             recording.statistic,
             recording.frame("clocks"),
-            model,
-            drawn,
+            models[place],
+            errors[place],
         )
-        for name, recording, of_recording, table, model, drawn in zip(
-            names, recordings, judged, tables, models, errors, strict=True
-        )
-    ]
+        sides.append(made)
+    return sides
 
 
 def _step_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:

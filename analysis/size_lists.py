@@ -64,31 +64,31 @@ class SizeCosts:
         before = float(weights @ self.times_ms)
         np.add.at(weights, self.runs_at(sizes) - 1, -self.counts)
         value = float(weights @ self.times_ms) / before
-        error = self._error(weights) / before
-        half = error * quantile(self.fit.degrees)
-        p = float(value == 0)
-        if error:
-            p = p_of(value / error, self.fit.degrees)
-        return Estimate(value, value - half, value + half, p)
+        return self._estimate(value, self._error(weights) / before, 0.0)
 
     def ratio(self, size: int, other: int) -> Estimate:
         """The time of a size over the time of another; p of equal times."""
         weights = np.zeros(self.largest)
-        value = float(self.times_ms[size - 1] / self.times_ms[other - 1])
-        weights[size - 1] += 1 / self.times_ms[other - 1]
-        weights[other - 1] -= value / self.times_ms[other - 1]
-        error = self._error(weights)
+        time_ms, other_ms = self.times_ms[size - 1], self.times_ms[other - 1]
+        value = float(time_ms / other_ms)
+        weights[size - 1] += 1 / other_ms
+        weights[other - 1] -= value / other_ms
+        return self._estimate(value, self._error(weights), 1.0)
+
+    def _estimate(self, value: float, error: float, usual: float) -> Estimate:
+        """A value with its standard error, and p of its usual value."""
         half = error * quantile(self.fit.degrees)
-        p = float(value == 1)
+        p = float(value == usual)
         if error:
-            p = p_of((value - 1) / error, self.fit.degrees)
+            p = p_of((value - usual) / error, self.fit.degrees)
         return Estimate(value, value - half, value + half, p)
 
     def _error(self, weights: Floats) -> float:
         """The standard error of a weighted sum of the times."""
         variance = 0.0
         for piece, places in _by_piece(self.fit, self.largest):
-            row = weights[places] @ piece.rows(np.asarray(places + 1, np.float64))
+            sizes = np.asarray(places + 1, np.float64)
+            row = weights[places] @ piece.rows(sizes)
             variance += float(row @ piece.covariance @ row)
         return self.fit.noise * math.sqrt(max(variance, 0.0))
 
@@ -112,7 +112,8 @@ def costs_of(fit: Fit, histogram: Mapping[int, float] | None) -> SizeCosts:
     for piece, places in _by_piece(fit, largest):
         times[places] = piece.times(np.asarray(places + 1, np.float64))
     shares = np.zeros(largest)
-    shares[np.array(list(counts)) - 1] = list(counts.values())
+    for size, count in counts.items():
+        shares[size - 1] = count
     return SizeCosts(fit, np.maximum(times, 1e-9), shares / shares.sum())
 
 

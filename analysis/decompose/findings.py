@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ...base.words import Word
 from .curve import MODELLED, Curve
@@ -264,12 +264,6 @@ def _verdict(
     if curve.statistic == MODELLED:
         return FindingVerdict.MODEL_ERROR
     return FindingVerdict.NOT_SIGNIFICANT if value.p < LEVEL else FindingVerdict.NOISE
-
-
-def judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:
-    """The finding with its verdict at another adjusted p, e.g. over a larger family."""
-    verdict = _verdict(curve, finding.shown, finding.tested, finding.tested_value, p_adjusted)
-    return replace(finding, p_adjusted=p_adjusted, verdict=verdict)
 
 
 def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:

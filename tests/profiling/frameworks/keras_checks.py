@@ -13,6 +13,7 @@ import sys
 
 import numpy as np
 
+from benchmarks import network_descriptions
 from curvescope.profiling.workload.networks import description, keras_build
 
 from .torch_networks import (
@@ -37,7 +38,7 @@ def _with_torch(name, *, doubles=False):
     """The description; of torch the network, its module, samples and targets, each as a list."""
     if name.startswith("small"):
         heads = name == "small"
-        made = description.describe(small_bert(heads=heads))
+        made = network_descriptions.describe(small_bert(heads=heads))
         network, model, tokens, targets = of_small_bert(heads=heads, doubles=doubles)
         return without_dropout(made), network, model, tokens, targets
     network, model, images, targets = of_torch(name, doubles=doubles)

@@ -82,17 +82,16 @@ class Named:
     rival: str = ""  # the next best reading
 
 
-def find_events(fit: Fit, tests: int | None = None, *, assumed: bool = False) -> tuple[Event, ...]:
+def find_events(fit: Fit, tests: int | None = None) -> tuple[Event, ...]:
     """The edges and slow sizes of a curve, increasing in size, of those with p under the level.
 
     `tests` is the number of tests of the whole table; default: one for each two neighbours.
     """
     tests = max(len(fit.sizes) - 1, 1) if tests is None else tests
-    sure = Certainty.MAY_BE if assumed else Certainty.IS
-    slow = _slow_events(fit, tests, sure)
+    slow = _slow_events(fit, tests)
     hidden = {size for event in slow for size in event.sizes}
     kept = [p for p in fit.pieces if not _all_in(fit, p, hidden)]
-    edges = [_edge(fit, *pair, tests, sure) for pair in itertools.pairwise(kept)]
+    edges = [_edge(fit, *pair, tests) for pair in itertools.pairwise(kept)]
     events = [*slow, *(edge for edge in edges if edge is not None)]
     return tuple(sorted(events, key=lambda event: event.at))
 
@@ -101,7 +100,7 @@ def _all_in(fit: Fit, piece: Piece, sizes: set[int]) -> bool:
     return all(int(size) in sizes for size in fit.sizes[piece.first : piece.last + 1])
 
 
-def _edge(fit: Fit, left: Piece, right: Piece, tests: int, sure: str) -> Event | None:
+def _edge(fit: Fit, left: Piece, right: Piece, tests: int) -> Event | None:
     """What the rise between two pieces has beyond smooth work; None for a rise that it explains."""
     before, at = float(fit.sizes[left.last]), float(fit.sizes[right.first])
     of_left, of_right = -left.row(before), right.row(at)
@@ -117,7 +116,7 @@ def _edge(fit: Fit, left: Piece, right: Piece, tests: int, sure: str) -> Event |
     value, error = max(tested, key=lambda test: test[0], default=(0.0, 0.0))
     if value <= 0:
         return None
-    return _event(fit, "edge", left, right, (), (value, error), right.at(at) - value, tests, sure)
+    return _event(fit, "edge", left, right, (), (value, error), right.at(at) - value, tests)
 
 
 def _outgrows(piece: Piece, size: float, *, before: bool) -> bool:
@@ -141,7 +140,7 @@ def _slopes(left: Piece, right: Piece, before: float, at: float) -> tuple[Floats
     return 0 * of_left, of_right
 
 
-def _slow_events(fit: Fit, tests: int, sure: str) -> list[Event]:
+def _slow_events(fit: Fit, tests: int) -> list[Event]:
     """Falls from one piece to the next, each with the sizes before it that take longer."""
     found: list[Event] = []
     for left, right in itertools.pairwise(fit.pieces):
@@ -154,8 +153,8 @@ def _slow_events(fit: Fit, tests: int, sure: str) -> list[Event]:
         for size, time, relative in zip(fit.sizes, fit.times, fit.errors, strict=True):
             if size <= before and time * (1 - 2 * relative) > level * (1 + MATERIAL):
                 slow.append(int(size))
-        event = _event(fit, "slow", left, right, tuple(slow), (value, error), level, tests, sure)
-        if event.certainty in (Certainty.IS, Certainty.MAY_BE) and slow:
+        event = _event(fit, "slow", left, right, tuple(slow), (value, error), level, tests)
+        if event.certainty == Certainty.IS and slow:
             found.append(event)
     return found
 
@@ -179,7 +178,6 @@ def _event(
     tested: tuple[float, float],
     base: float,
     tests: int,
-    sure: str,
 ) -> Event:
     value, error = tested
     p = p_of(value / error if error else math.inf, fit.degrees)
@@ -194,21 +192,24 @@ def _event(
         extra_ms=Estimate(value, value - half, value + half, p),
         share=share,
         p_adjusted=adjusted,
-        certainty=_certainty(adjusted, share, sure),
+        certainty=_certainty(adjusted, share),
     )
 
 
 def judge(event: Event, p_adjusted: float, assumed: bool) -> Event:
-    """The event at another adjusted p, e.g. over a larger family."""
-    sure = Certainty.MAY_BE if assumed else Certainty.IS
-    certainty = _certainty(p_adjusted, event.share, sure)
+    """The event at another adjusted p, e.g. over a larger family; with an error that is assumed it
+    may only be.
+    """
+    certainty = _certainty(p_adjusted, event.share)
+    if assumed and certainty == Certainty.IS:
+        certainty = Certainty.MAY_BE
     return replace(event, p_adjusted=p_adjusted, certainty=certainty)
 
 
-def _certainty(p_adjusted: float, share: float, sure: str) -> str:
+def _certainty(p_adjusted: float, share: float) -> str:
     if p_adjusted >= LEVEL:
         return Certainty.NOISE
-    return sure if share >= MATERIAL else Certainty.SMALL
+    return Certainty.IS if share >= MATERIAL else Certainty.SMALL
 
 
 def p_of(ratio: float, degrees: float) -> float:

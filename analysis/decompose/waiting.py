@@ -59,14 +59,14 @@ class Waiting:
         return f"{text}."
 
 
-def waiting_of(steps: pd.DataFrame, by: str = "batch") -> Waiting | None:
+def waiting_of(steps: pd.DataFrame) -> Waiting | None:
     """How much waits explain of a sweep's timed steps; None without waits, or of too few visits."""
     if WAITS not in steps:
         return None
     timed = select_used_steps(steps)
     timed = samples_of_time(timed[~timed["profiled"].astype(bool)])
-    timed = timed[timed["duration_ns"] > 0].dropna(subset=[WAITS, by])
-    visits = timed.groupby([by, "round"])
+    timed = timed[timed["duration_ns"] > 0].dropna(subset=[WAITS, "batch"])
+    visits = timed.groupby(["batch", "round"])
     sums = visits[["duration_ns", WAITS]].sum().astype(np.float64)
     conditions = sums.index.get_level_values(0)
     rounds = sums.index.get_level_values(1).to_numpy()

@@ -23,13 +23,13 @@ PRECISIONS = ("fp32", "bf16", "tf32")
 _IMAGES = ("NHWC", "HWIO", "NHWC")  # layouts of inputs, weights and outputs of convolutions
 
 
-def initial_parameters(description: Description, seed: int = SEED) -> Arrays:
+def initial_parameters(description: Description) -> Arrays:
     """Random parameters, as torch begins with: uniform within the inverse root of the inputs of an
     output, normal for embeddings.
     """
     import jax
 
-    keys = iter(jax.random.split(jax.random.key(seed), len(description.parameters)))
+    keys = iter(jax.random.split(jax.random.key(SEED), len(description.parameters)))
     made: Arrays = {}
     for row in description.rows:
         for name, shape in row.parameters.items():

@@ -108,7 +108,7 @@ def _groups(works: Sequence[_Work | None]) -> dict[_Work, None]:
 
 def _possible_rows(works: Sequence[_Work], level: _Level, phased: bool) -> dict[_Work, _Row]:
     """The row of each group at a level; without the groups that have none there."""
-    rows = {}
+    rows: dict[_Work, _Row] = {}
     for work in works:
         label = level(work)
         if label is not None:

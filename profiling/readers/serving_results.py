@@ -290,9 +290,11 @@ def _bench_serve(result: dict[str, msgspec.Raw]) -> Point:
         whole_ms = first_ms + token_ms * max(outputs / runs - 1, 0)
     in_flight = per_s * whole_ms / 1e3 if per_s and whole_ms else None  # Little's law
     settings = [(name, _value(result, name)) for name in changed if name != "max_concurrency"]
-    server, model = "server", None
+    server = "server"
+    model: str | None = None
     if "model_id" in result:
-        server, model = "vLLM", str(_value(result, "model_id"))
+        server = "vLLM"
+        model = str(_value(result, "model_id"))
     elif "mean_e2e_latency_ms" in result:
         server = "SGLang"
     tokens = None

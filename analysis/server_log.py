@@ -524,8 +524,8 @@ def _prompt_costs(steps: pd.DataFrame, curve: Curve | None) -> list[PromptCost]:
             tokens = np.maximum(tokens - requests, 1.0)
         rates = []
         for block in np.array_split(np.arange(len(rows)), BLOCKS):
-            per_token = times_ms[block].sum() / tokens[block].sum()
-            rates.append(1e3 * per_token)
+            block_ms = times_ms[block].sum()
+            rates.append(1e3 * block_ms / tokens[block].sum())
         value = _estimate_blocks(np.array(rates))
         usual_tokens = float(np.median(tokens))
         costs.append(PromptCost(mode, len(rows), usual_tokens, value))

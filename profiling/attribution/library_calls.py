@@ -208,9 +208,10 @@ class LibraryCalls:
         left = ~np.isin(self._own[2], list(self._free))
         starts, ends, spans = (column[left].tolist() for column in self._own)
         rows = list(map(Stretch, spans, starts, ends))
-        cut = list(self._calls)
+        cut: list[Stretch] = []
         for span, free in self._free.items():
             cut += [Stretch(span, *times) for times in free]
+        cut += self._calls
         rows += [row for row in cut if row.end_ns > row.start_ns]
         rows.sort(key=attrgetter("start_ns"))
         return rows

@@ -359,8 +359,8 @@ def cost_curve(
     timed = scale_to_pace(samples_of_time(timed), by)
     shared = list_shared_rounds(timed, by)
     focused = []
-    for conditions, rounds in list_focused_rounds(timed, by):
-        together = steps_in_rounds(timed, conditions, rounds, by)
+    for conditions, numbers in list_focused_rounds(timed, by):
+        together = steps_in_rounds(timed, conditions, numbers, by)
         focused.append(cost_curve(together, statistic, by=by))
     if focused and len(shared) > 1:
         timed = timed[timed["round"].isin(shared)]
@@ -538,4 +538,4 @@ def _read_published_error(rows: pd.DataFrame) -> float | None:
     averaged = rows["averaged_steps"].iloc[0]
     if pd.isna(averaged):
         return spread
-    return spread / float(averaged) ** 0.5
+    return float(spread / float(averaged) ** 0.5)

@@ -85,9 +85,7 @@ class Call:
 
     def shape(self, index: int) -> Shape:
         """Shape of an argument; empty if it has none."""
-        if index < len(self.shapes):
-            return self.shapes[index]
-        return ()
+        return self.shapes[index] if index < len(self.shapes) else ()
 
     def elements(self, index: int) -> int:
         """Number of elements of an argument; 0 if it has no shape."""

@@ -7,6 +7,7 @@ steps are precise.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -50,14 +51,21 @@ class Complete(StoppingRule[Condition]):
     within the time.
     """
 
-    def __init__(self, rounds: tuple[int, int | None], time_limit_s: float | None = None) -> None:
+    def __init__(
+        self,
+        rounds: tuple[int, int | None],
+        time_limit_s: float | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
         """Define the rule, by the minimum and maximum number of rounds; None for as many as
         conditions need.
 
-        After the minimum, a round starts only if it is expected to end within the time limit.
+        After the minimum, a round starts only if it is expected to end within the time limit; any,
+        within the deadline.
         """
         super().__init__(least=rounds[0], time_limit_s=time_limit_s)
         self.most = rounds[1]
+        self._deadline_s = deadline_s
 
     @classmethod
     def of(cls, protocol: Protocol) -> Complete[Condition]:
@@ -67,9 +75,10 @@ class Complete(StoppingRule[Condition]):
     def next_round(self, look: Look[Condition]) -> Sequence[Condition] | None:
         """All conditions, within the limits."""
         limit_s = self.time_limit_s if look.round_ >= self.least else None
-        if limit_s is not None and look.end_s > limit_s:
-            return None
-        return None if self._enough(look) else look.conditions
+        ends_s = min(
+            (end_s for end_s in (limit_s, self._deadline_s) if end_s is not None), default=math.inf
+        )
+        return None if look.end_s > ends_s or self._enough(look) else look.conditions
 
     def _enough(self, look: Look[Condition]) -> bool:
         """Whether the maximum number of rounds is made, and one more for each disturbed visit of a

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -28,10 +29,11 @@ class ServerEnded(Exception):  # noqa: N818 - an event, not an error of the call
 class Server:
     """A server process, and this side of its socket."""
 
-    def __init__(self) -> None:
-        """Start it."""
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
+        """Start it, with other variables of the environment."""
         command = python_command(__name__, "serve_file")
-        self.process, self._connection = start_with_socket(command, env=dict(os.environ))
+        environment = {**os.environ, **(variables or {})}
+        self.process, self._connection = start_with_socket(command, env=environment)
         self._lock = threading.Lock()
 
     def call(self, name: str, *arguments: Any) -> Any:

@@ -78,9 +78,7 @@ class SqliteTables:
     def first_number(self, name: str, column: str) -> int | None:
         """The number in the first row of a table; None without one."""
         batch = next(self.scan(name, {column: pa.int64()}), None)
-        if batch is None:
-            return None
-        return batch[column][0].as_py()
+        return None if batch is None else batch[column][0].as_py()
 
     def _columns(self, name: str) -> list[tuple[Any, ...]]:
         """Rows of `PRAGMA table_xinfo`; none for an absent table."""

@@ -77,7 +77,8 @@ def build(heads: bool, size: Size = _BASE) -> torch.nn.Module:
             return added
 
         def split_heads(self, x: Tensor) -> Tensor:
-            return x.unflatten(-1, (size.heads, -1)).transpose(1, 2)
+            split: Tensor = x.unflatten(-1, (size.heads, -1)).transpose(1, 2)
+            return split
 
     class Layer(nn.Module):
         def __init__(self) -> None:

@@ -187,10 +187,12 @@ def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, list[Any
 
 def _sum(rows: Sequence[Any], column: str) -> float | None:
     """The sum of a column; None if a row has no value in it."""
-    values = [getattr(row, column, None) for row in rows]
-    values = [value for value in values if value is not None]
-    if len(values) < len(rows):
-        return None
+    values = []
+    for row in rows:
+        value = getattr(row, column, None)
+        if value is None:
+            return None
+        values.append(value)
     return math.fsum(values)
 
 

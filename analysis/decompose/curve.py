@@ -35,6 +35,7 @@ from ...profiling.recording.store import STEP
 from .averaged_steps import samples_of_time
 from .functionals import Condition, Functional
 from .pace import scale_to_pace
+from .slow_sizes import SEEN, Bar, Unseen
 from .statistics import (
     ALL_STEPS,
     FASTER_HALF,
@@ -54,6 +55,7 @@ from .statistics import (
     sum_estimate,
     time_estimate,
     widen,
+    with_unseen,
 )
 
 _MS_PER_S = 1e3
@@ -122,6 +124,7 @@ class Curve:
     # neighbouring conditions between which a sweep found a jump, see `profiling.measure.probing`
     jumps: tuple[tuple[Condition, Condition], ...] = ()
     least: float = MATERIAL  # share of a step; a smaller deviation is no anomaly
+    unseen: Unseen = SEEN  # spread of a time that the rounds do not show
     # the same points of the rounds that all share, which functionals are of; empty if all are
     of_shared_rounds: tuple[Point, ...] = ()
 
@@ -150,6 +153,12 @@ class Curve:
     def joint(self) -> tuple[Point, ...]:
         """The points that functionals are of: all of the same rounds."""
         return self.of_shared_rounds or self.points
+
+    def with_bar(self, bar: Bar) -> Curve:
+        """The curve, and those behind it, that call a size slow by a bar."""
+        pace = None if self.pace is None else self.pace.with_bar(bar)
+        focused = tuple(curve.with_bar(bar) for curve in self.focused)
+        return replace(self, pace=pace, focused=focused, least=bar.least, unseen=bar.unseen)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -220,15 +229,15 @@ class Curve:
             error = np.hypot.reduce(weights * errors)
             return normal_estimate(float(weights @ values), float(error))
         if self._is_better_apart(functional):
-            rounds = [point.rounds for point in points]
-            return sum_estimate([point.time_ms for point in points], weights, rounds)
-        scale = float(np.abs(weights * values).max())
-        return estimate(
-            float(weights @ values),
-            replicates @ weights,
-            self.rounds_behind(functional),
-            scale,
-            of_mean=self.pace is not None,
+            counts = [point.rounds for point in points]
+            rounds: float = min(counts)
+            seen = sum_estimate([point.time_ms for point in points], weights, counts)
+        else:
+            rounds, scale = self.rounds_behind(functional), float(np.abs(weights * values).max())
+            value, varied = float(weights @ values), replicates @ weights
+            seen = estimate(value, varied, rounds, scale, of_mean=self.pace is not None)
+        return with_unseen(
+            seen, rounds - 1, self.unseen.step * float(np.linalg.norm(weights * values))
         )
 
     def points_of(self, functional: Functional) -> tuple[Point, ...]:

@@ -144,6 +144,14 @@ def outlier(before: int, at: int, after: int) -> Functional:
     return Functional(OUTLIER, at, None, weights)
 
 
+def neighbours_of(at: Condition, conditions: Sequence[Condition]) -> tuple[int, int, int] | None:
+    """A size between its neighbours among the measured ones; None for the first and the last."""
+    place = list(conditions).index(at)
+    if not 0 < place < len(conditions) - 1:
+        return None
+    return conditions[place - 1], at, conditions[place + 1]
+
+
 def neighbours(
     batches: Sequence[int], jumps: Collection[tuple[int, int]] = ()
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:

@@ -26,14 +26,13 @@ _Name = TypeVar("_Name", bound=Hashable)
 CONFIDENCE = 0.95
 LEVEL = 0.05  # of tests, per family
 MATERIAL = 0.02  # of a step's time; a smaller effect is no anomaly, however significant it is
-# the same where one process made the rounds on a CPU: its place in memory makes about 2 %
-MATERIAL_IN_ONE_PROCESS = 0.05
 REPLICATES = 2000
 _SEED = 0
 _TAIL = 0.1  # share of the replicates left out at each end for their spread
 # The same for a time: medians of single steps in few rounds have few distinct values, and more of
 # them are needed.
 _TAIL_OF_TIMES = 0.05
+_MOST_FREEDOM = 1e6  # beyond it Student's t is normal
 LARGEST_LOG = 700.0  # whose exponential is a number
 # A spread below this share of the values is rounding.
 RELATIVE_ROUNDING = 1e-9
@@ -247,6 +246,20 @@ def block_estimate(value: float, error: float, freedom: float, scale: float) -> 
     return Estimate(value, value - half, value + half, float(2 * tail))
 
 
+def with_unseen(seen: Estimate, freedom: float, error: float) -> Estimate:
+    """An estimate of some degrees of freedom whose interval holds a spread of a known standard
+    error, too, which the data behind it do not show.
+
+    The degrees of freedom are as of `sum_estimate`: a known error has all of them.
+    """
+    if not error or not np.isfinite(seen.high):
+        return seen
+    shown = (seen.high - seen.low) / 2 / float(_student(freedom))
+    whole = float(np.hypot(shown, error))
+    together = freedom * (whole / max(shown, RELATIVE_ROUNDING * error)) ** 4
+    return block_estimate(seen.value, whole, min(together, _MOST_FREEDOM), seen.value)
+
+
 def at_most(estimate: Estimate, most: float, freedom: float) -> float:
     """One-sided p of a value of at most `most`, from a symmetrical interval of Student's t."""
     if freedom < 1 or not np.isfinite(estimate.high):
@@ -331,18 +344,24 @@ _LEAST_OF_USUAL = 1e-4  # of the usual variance; rows below it are alike by chan
 
 
 def moderate(
-    estimates: Sequence[Estimate], rounds: Sequence[float], sizes: Sequence[float]
+    estimates: Sequence[Estimate],
+    rounds: Sequence[float],
+    sizes: Sequence[float],
+    unseen: float = 0.0,
 ) -> list[Estimate]:
-    """Estimates of many rows, whose relative spreads tell each other the usual one.
+    """Estimates of many rows, whose relative spreads tell each other the usual one. Each varies by
+    `unseen` of its size besides, see `with_unseen`.
 
     Few rounds may be alike by chance, so the variance of a row, over its size, is averaged with
     the usual one, by degrees of freedom, and is not less than the usual one. Source of the usual
     one: Smyth, Linear Models and Empirical Bayes Methods, Statist. Appl. Genet. Mol. Biol. 3
     (2004), section 6.2.
     """
-    listed = list(estimates)
-    high = np.array([value.high for value in listed])
-    low = np.array([value.low for value in listed])
+    listed = []
+    for value, count, size in zip(estimates, rounds, sizes, strict=True):
+        listed.append(with_unseen(value, count - 1, unseen * size))
+    high = np.array([value.high for value in estimates])
+    low = np.array([value.low for value in estimates])
     free = np.asarray(rounds, np.float64) - 1
     scale = np.asarray(sizes, np.float64)
     bounded = np.flatnonzero(np.isfinite(high) & (free > 0) & (scale > 0))
@@ -358,8 +377,9 @@ def moderate(
     averaged = (prior * usual + free * variances) / together
     errors = np.sqrt(np.maximum(averaged, usual)) * scale
     for place, error, freedom in zip(bounded.tolist(), errors, together, strict=True):
-        value = listed[place].value
-        listed[place] = block_estimate(value, float(error), float(freedom), sizes[place])
+        mean, size = listed[place].value, sizes[place]
+        alike = block_estimate(mean, float(error), float(freedom), size)
+        listed[place] = with_unseen(alike, float(freedom), unseen * size)
     return listed
 
 

@@ -201,6 +201,14 @@ class Terms:
     # terms over some of the conditions, each from more rounds than these; see `Curve.focused`
     focused: tuple[Terms, ...] = ()
 
+    def time_ms(self, key: Key | None, condition: Condition) -> float | None:
+        """Time of a term at a condition; None where no step of it was profiled, or without such a
+        term.
+        """
+        if key not in self.keys or condition not in self.conditions:
+            return None
+        return float(self.values_ms[self.conditions.index(condition), self.keys.index(key)])
+
     def covers(self, functional: Functional) -> bool:
         """Whether every condition of a functional has a profiled step, so that it can be split."""
         return set(functional.conditions) <= set(self.behind(functional).conditions)
@@ -269,13 +277,13 @@ class Terms:
         scale = self._scale(coefficients(functional, self.conditions))
         return self._estimate(functional, listed, self.keys.index(key), scale)
 
-    def moderate(self, functional: Functional) -> list[Estimate]:
+    def moderate(self, functional: Functional, unseen: float = 0.0) -> list[Estimate]:
         """The contribution of each term, with an interval that allows for the usual spread of all
-        terms, see `statistics.moderate`.
+        terms, see `statistics.moderate`, and for an unseen one of each time.
         """
         terms = self.behind(functional)
         if terms is not self:
-            return terms.moderate(functional)
+            return terms.moderate(functional, unseen)
         weights = coefficients(functional, self.conditions)
         scale = self._scale(weights)
         estimates, rounds, sizes = [], [], []
@@ -283,7 +291,7 @@ class Terms:
             estimates.append(self._estimate(functional, weights, column, scale))
             rounds.append(self._rounds(functional, values))
             sizes.append(float(np.linalg.norm(weights * values)))
-        return moderate(estimates, rounds, sizes)
+        return moderate(estimates, rounds, sizes, unseen)
 
     def group_by(self, group: Callable[[Key], Key]) -> Terms:
         """Add up the terms by another key, a function of the present one."""

@@ -47,6 +47,16 @@ class Drawn:
         return None if draw is None else draw(self)
 
 
+@dataclass(frozen=True)
+class Padding:
+    """The size that a padded batch runs as."""
+
+    to: int  # that size
+    # measured time of the place that is padded, and of the same at that size, ms; None if that size
+    # was not measured
+    times_ms: tuple[float, float] | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
     """Something to do, with its measured gain."""
@@ -66,6 +76,7 @@ class Remedy:
     step_gains: tuple[tuple[int, Estimate], ...] = ()
     # differences, if it changes the results beyond rounding; else None
     changed_results: str | None = None
+    padding: Padding | None = None  # where it pads the batch; None of another change
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,17 @@ throughput.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ...profiling.recording.experiments import Scope
+from ...profiling.recording.experiments import Scope, pad
 from ...profiling.recording.store import STEP
 from ..causes import factors
 from ..decompose.curve import UNKNOWN, Curve
+from ..decompose.functionals import Condition
 from ..verdicts.outcome import Outcome
-from ..verdicts.rule import LEAST_SAVING
+from ..verdicts.rule import LEAST_SAVING, decide_saving
 from ..verdicts.savings import Saving, savings
 from ..verdicts.words import Verdict
 
@@ -85,20 +86,42 @@ class Remedies:
         return max(exact or self.helping, key=lambda remedy: remedy.leading, default=None)
 
 
-def find_remedies(outcomes: Iterable[Outcome], weights: Sequence[str] = ()) -> Remedies:
+def find_remedies(
+    outcomes: Iterable[Outcome],
+    weights: Sequence[str] = (),
+    times_ms: Mapping[Condition, float] | None = None,
+) -> Remedies:
     """The plan of remedies from all experiments; `weights` are parameters that the products of a
-    step multiply by.
+    step multiply by, and `times_ms` the times of the sweep.
     """
     alone, sets = [], []
     for saving in savings(outcomes):
         if saving.facts:
             how = insert_names(saving.facts.how, weights)
             saving = replace(saving, facts=replace(saving.facts, how=how))
+        saving = _without_refuted(saving, times_ms or {})
         if len(saving.members) == 1:
             alone.append(saving)
         else:
             sets.append(saving)
     return Remedies(tuple(alone), tuple(sets))
+
+
+def _without_refuted(saving: Saving, times_ms: Mapping[Condition, float]) -> Saving:
+    """A saving without sizes that are padded to themselves, or to one that the sweep measured as no
+    faster.
+    """
+    if saving.multiple is None:
+        return saving
+    proven = []
+    for batch in saving.proven:
+        to = pad(batch, saving.multiple)
+        known = batch in times_ms and to in times_ms
+        slower = known and times_ms[to] > (1 - LEAST_SAVING) * times_ms[batch]
+        if to > batch and not slower:
+            proven.append(batch)
+    verdict = decide_saving([gain for _, gain in saving.gains], proven)
+    return replace(saving, proven=tuple(proven), verdict=verdict)
 
 
 def insert_names(how: str | None, weights: Sequence[str]) -> str | None:

@@ -14,10 +14,11 @@ import pytest
 
 from curvescope.analysis.decompose.statistics import Estimate, pool_variance, share_estimate
 from curvescope.analysis.decompose.terms import KERNELS, Key
-from curvescope.analysis.diagnosis.remedies import Remedies, find_remedies
+from curvescope.analysis.diagnosis.remedies import Remedies, _without_refuted, find_remedies
 from curvescope.analysis.render.remedies import (
     SavedAt,
     _possible,
+    instruction,
     promise,
     remedy_table,
     saving_sentence,
@@ -631,6 +632,19 @@ def test_what_saves_at_the_largest_size_leads_though_another_saves_more_elsewher
         saving_sentence(remedies, Axis()) == "large it: -15 % of the step (14 to 16) at batch 32."
     )
     assert sorted((small, large), key=_order) == [large, small]
+
+
+def test_padding_saves_nothing_where_it_changes_nothing_or_the_sweep_measured_no_faster_size():
+    """It was said to save 3 % at 64, which is a multiple of 8."""
+    saving = replace(saving_of("padded_batch", b20=0.05, b25=0.5, b64=0.03), multiple=8)
+    times_ms = {20: 10.0, 24: 9.99, 25: 10.0, 32: 5.0, 64: 9.0}
+    kept = _without_refuted(saving, times_ms)
+    assert (kept.proven, kept.verdict) == ((25,), Verdict.CONFIRMED)
+    assert instruction(kept) == "pad the batch of the step from 25 to 32"
+    nothing = _without_refuted(replace(saving, proven=(20, 64)), times_ms)
+    assert (nothing.proven, nothing.verdict) == ((), Verdict.UNDECIDED)
+    other = saving_of("large", b64=0.03)
+    assert _without_refuted(other, times_ms) is other
 
 
 def test_a_size_that_was_probed_is_not_taken_for_the_largest():

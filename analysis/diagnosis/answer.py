@@ -67,16 +67,12 @@ class Grounds:
         """The grounds of a diagnosis with these outcomes."""
         curve, terms = estimates
         weights = weights_of(recorded.operands)
+        remedies = find_remedies(outcomes, weights, curve.times_ms)
         has_grid = any(outcome.experiment.stage == Stage.GRID for outcome in outcomes)
-        return cls(
-            outcomes,
-            find_remedies(outcomes, weights, curve.times_ms),
-            curve,
-            recorded.axis,
-            weights,
-            terms,
-            recording.frame("experiments") if recording and has_grid else pd.DataFrame(),
-        )
+        grids = pd.DataFrame()
+        if recording and has_grid:
+            grids = recording.frame("experiments")
+        return cls(outcomes, remedies, curve, recorded.axis, weights, terms, grids)
 
     @property
     def trains(self) -> bool:
@@ -119,14 +115,13 @@ def _collect_evidence(
 ) -> TermEvidence:
     """The experiments on one term; on complete steps without one."""
     unmodified = [test for test in tests if test.factor is None]
-    return TermEvidence(
-        THE_STEP if share is None else share.label,
-        None if share is None else share.value,
-        find_isolated(tests) or unmodified[0],
-        None if share is None else reproduces(tests, share),
-        _find_shape(unmodified, grounds),
-        tuple(sorted(decisive(tests).values(), key=_by_verdict)),
-    )
+    isolated = find_isolated(tests) or unmodified[0]
+    factors = tuple(sorted(decisive(tests).values(), key=_by_verdict))
+    last_shape = _find_shape(unmodified, grounds)
+    if share is None:
+        return TermEvidence(THE_STEP, None, isolated, None, last_shape, factors)
+    agrees = reproduces(tests, share)
+    return TermEvidence(share.label, share.value, isolated, agrees, last_shape, factors)
 
 
 def _find_shape(unmodified: Sequence[Outcome], grounds: Grounds) -> Shape | None:
@@ -188,21 +183,27 @@ def find_remedy(
                 what = f"pad the batch of {term.label} from {remedy.batch} to {padding.to}"
                 remedy = replace(remedy, what=what, padding=padding)
             candidates.append((gain.size, remedy))
-    return max(candidates, key=lambda item: item[0])[1] if candidates else None
+    if candidates:
+        return max(candidates, key=lambda item: item[0])[1]
+    return None
 
 
 def _find_gain(outcome: Outcome, saving: Saving | None, curve: Curve) -> _Gain | None:
     """The gain of a change by which it is advised; None if it is not proven, or too small."""
     at = outcome.gain_index
-    batch, gain = outcome.batches[at], outcome.gains[at]
-    counts = _Gain(gain, LEAST_TERM_SAVING, outcome.times_ms[at].value, of_step=False)
+    batch = outcome.batches[at]
+    term_ms = outcome.times_ms[at].value
+    counts = _Gain(outcome.gains[at], LEAST_TERM_SAVING, term_ms, of_step=False)
     step_gain = _gain_at(saving, batch)
     if saving is not None and step_gain is not None:
         # What the table of savings calls undecided is no advice either.
         if batch not in saving.proven:
             return None
-        counts = _Gain(step_gain, LEAST_SAVING, curve.at(batch).time_ms.value, of_step=True)
-    return counts if counts.share.low > 0 and counts.share.value >= counts.least else None
+        step_ms = curve.at(batch).time_ms.value
+        counts = _Gain(step_gain, LEAST_SAVING, step_ms, of_step=True)
+    if counts.share.low > 0 and counts.share.value >= counts.least:
+        return counts
+    return None
 
 
 def _find_padding(
@@ -237,7 +238,9 @@ def _is_refuted(padding: Padding | None, outcome: Outcome, term: TermEvidence) -
 
 def _gain_at(saving: Saving | None, batch: int) -> Estimate | None:
     """The share of a complete step saved at a batch size; None if it was not measured."""
-    return None if saving is None else dict(saving.gains).get(batch)
+    if saving is None:
+        return None
+    return dict(saving.gains).get(batch)
 
 
 def _describe_remedy(
@@ -253,11 +256,13 @@ def _describe_remedy(
     batch = outcome.batches[at]
     how = facts.how_training if grounds.trains else None
     changed = saving.changed_results if saving else None
+    remedy = facts.remedy or ""
+    weights = _weights_in(anomaly, where, grounds)
     return Remedy(
         factor=str(outcome.factor),
         where=where,
-        what=(facts.remedy or "").format(where=where),
-        how=insert_names(how or facts.how, _weights_in(anomaly, where, grounds)),
+        what=remedy.format(where=where),
+        how=insert_names(how or facts.how, weights),
         batch=batch,
         term_gain=None if term.share is None else outcome.gains[at],
         step_gain=_gain_at(saving, batch),

@@ -110,7 +110,9 @@ def _switch(shares: Sequence[Share]) -> bool:
 
 def _layer(key: Key) -> Key:
     """The layer of a term, all its phases together; work outside layers stays apart by phase."""
-    return replace(key, phase=None) if key.layer is not None else key
+    if key.layer is not None:
+        return replace(key, phase=None)
+    return key
 
 
 def _kernels(terms: Terms, functional: Functional, unseen: float) -> list[tuple[Key, Estimate]]:

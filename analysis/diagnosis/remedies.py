@@ -52,7 +52,7 @@ class Remedies:
         return tuple(saving for saving in self.savings if saving.verdict == Verdict.CONFIRMED)
 
     @cached_property
-    def tried(self) -> tuple[Saving, ...]:
+    def attempts(self) -> tuple[Saving, ...]:
         """The changes that ran."""
         return tuple(saving for saving in self.savings if saving.verdict != Verdict.UNTESTED)
 
@@ -62,27 +62,28 @@ class Remedies:
         set, proven.
         """
         helping = {remedy.factor for remedy in self.helping}
-        proven = [
-            remedy
-            for remedy in self.sets
-            if remedy.verdict == Verdict.CONFIRMED and helping.issuperset(remedy.members)
-        ]
+        proven = []
+        for remedy in self.sets:
+            if remedy.verdict == Verdict.CONFIRMED and helping.issuperset(remedy.members):
+                proven.append(remedy)
         best = max(proven, key=lambda remedy: remedy.leading, default=None)
         if best is None:
             return None
         batch, share = best.leading
         alone = (remedy.leading for remedy in self.helping if not remedy.changed_results)
-        return None if any(leading > (batch, share - LEAST_SAVING) for leading in alone) else best
+        if any(leading > (batch, share - LEAST_SAVING) for leading in alone):
+            return None
+        return best
 
     @cached_property
     def best(self) -> Saving | None:
         """What saves most at the largest batch size without changing results, else what saves most
         there; None if nothing is proven to save.
         """
-        kept = [remedy for remedy in self.helping if not remedy.changed_results] or list(
-            self.helping
-        )
-        return self.together or max(kept, key=lambda remedy: remedy.leading, default=None)
+        if self.together is not None:
+            return self.together
+        exact = [remedy for remedy in self.helping if not remedy.changed_results]
+        return max(exact or self.helping, key=lambda remedy: remedy.leading, default=None)
 
 
 def find_remedies(
@@ -93,16 +94,17 @@ def find_remedies(
     """The plan of remedies from all experiments; `weights` are parameters that the products of a
     step multiply by, and `times_ms` the times of the sweep.
     """
-    measured = []
+    alone, sets = [], []
     for saving in savings(outcomes):
-        facts = saving.facts
-        if facts is not None:
-            facts = replace(facts, how=insert_names(facts.how, weights))
-        measured.append(_without_refuted(replace(saving, facts=facts), times_ms or {}))
-    return Remedies(
-        tuple(remedy for remedy in measured if len(remedy.members) == 1),
-        tuple(remedy for remedy in measured if len(remedy.members) > 1),
-    )
+        if saving.facts:
+            how = insert_names(saving.facts.how, weights)
+            saving = replace(saving, facts=replace(saving.facts, how=how))
+        saving = _without_refuted(saving, times_ms or {})
+        if len(saving.members) == 1:
+            alone.append(saving)
+        else:
+            sets.append(saving)
+    return Remedies(tuple(alone), tuple(sets))
 
 
 def _without_refuted(saving: Saving, times_ms: Mapping[Condition, float]) -> Saving:
@@ -131,7 +133,8 @@ def insert_names(how: str | None, weights: Sequence[str]) -> str | None:
     if len(weights) <= _FEW_NAMES:
         names = repr(list(weights)) if weights else _UNKNOWN
     else:
-        ends = tuple(dict.fromkeys(".".join(name.split(".")[-2:]) for name in weights))
+        last_parts = [name.split(".")[-2:] for name in weights]
+        ends = tuple(dict.fromkeys(map(".".join, last_parts)))
         names = f"[name for name, _ in model.named_parameters() if name.endswith({ends!r})]"
     return how.replace(_WEIGHTS, names)
 
@@ -156,11 +159,19 @@ def throughput_of(curve: Curve) -> Throughput | None:
     """The throughput of a curve; None without steps of two batch sizes, or with times that are
     hardly known.
     """
-    sizes = [point for point in curve.points if point.condition != UNKNOWN]
-    imprecise = any(point.time_ms.high > _PRECISE * point.time_ms.value for point in sizes)
-    if curve.unit != STEP or len(sizes) < 2 or imprecise:
+    if curve.unit != STEP:
         return None
-    per_s = {int(point.condition): 1e3 * point.condition / point.time_ms.value for point in sizes}
+    per_s = {}
+    for point in curve.points:
+        if point.condition == UNKNOWN:
+            continue
+        time_ms = point.time_ms
+        if time_ms.high > _PRECISE * time_ms.value:
+            return None
+        per_s[int(point.condition)] = 1e3 * point.condition / time_ms.value
+    if len(per_s) < 2:
+        return None
     best = max(per_s, key=lambda batch: per_s[batch])
-    enough = next(batch for batch in sorted(per_s) if per_s[batch] >= _NEAR * per_s[best])
+    least = _NEAR * per_s[best]
+    enough = next(batch for batch in sorted(per_s) if per_s[batch] >= least)
     return Throughput(enough, per_s[enough], best, per_s[best], enough == max(per_s))

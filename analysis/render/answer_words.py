@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...base.counted import counted
-from ...base.numbers import number, percent, signed
+from ...base.numbers import number, percent, with_sign
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Scope
 from ..causes import UNEXPLAINED, CauseTotal, interventions
@@ -144,7 +144,7 @@ def anomaly(explanation: Explanation) -> str:
 
 def _value(explanation: Explanation) -> str:
     value, functional = explanation.value.value, explanation.functional
-    shown = number(value, 3) if functional.kind == FIXED_COST else signed(value)
+    shown = number(value, 3) if functional.kind == FIXED_COST else with_sign(value)
     return f"{shown} {functional.unit}"
 
 

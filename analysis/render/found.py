@@ -91,7 +91,7 @@ def find_all(diagnosis: Diagnosis, advice: Advice | None = None) -> tuple[Found,
     listed += [entry for _, entry in slow_sizes]
     listed += _describe_fixed_cost(diagnosis)
     said = {member for saving in remedies.helping for member in saving.members}
-    for saving in remedies.tried:
+    for saving in remedies.attempts:
         if not said.issuperset(saving.members) and promise(saving) >= MATERIAL:
             listed.append(describe_saving(saving, diagnosis))
     if advice is not None:

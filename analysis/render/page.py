@@ -193,7 +193,7 @@ class Page:
             said.append(f"{begin_sentence(best[0].what)}: {share} saved at {at}.")
         elif diagnosis.remedies.beside_work:
             said.append("No change is proven to save time overall on a quiet machine.")
-        elif diagnosis.remedies.tried:
+        elif diagnosis.remedies.attempts:
             said.append("No change is proven to save time overall.")
         return said
 

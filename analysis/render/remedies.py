@@ -325,7 +325,7 @@ _SMALL = 0.05  # share of a step; of changes that save less at most, one bound s
 def _say_tried(remedies: Remedies, axis: Axis) -> str | None:
     """Whether a change without a proven saving may still save 2 %; None without such a change."""
     said = (*remedies.helping, *remedies.beside_work)
-    rest = [remedy for remedy in remedies.tried if remedy not in said]
+    rest = [remedy for remedy in remedies.attempts if remedy not in said]
     if not rest:
         return None
     batches = sorted({batch for remedy in rest for batch, _ in remedy.gains})

@@ -118,9 +118,9 @@ class TermRunner(Runner):
 
     def measure(self) -> bool:
         rounds = self.run_rounds(self.conditions)
-        return rounds >= self.experiment.rounds[0] or all(map(self.finished, self.conditions))
+        return rounds >= self.experiment.rounds[0] or all(map(self.is_finished, self.conditions))
 
-    def finished(self, condition: Condition) -> bool:
+    def is_finished(self, condition: Condition) -> bool:
         name, batch = condition
         return name in self.untested or batch in self._unfit or not self._term.families
 

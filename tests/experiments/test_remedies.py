@@ -251,10 +251,10 @@ def test_where_nothing_helps_it_says_so_with_an_interval():
     assert {stage for stage, _ in machine.stages()} == {Stage.SCREEN}
     remedies = machine.remedies
     assert remedies.best is None
-    assert {one.verdict for one in remedies.tried} == {Verdict.REFUTED}
+    assert {one.verdict for one in remedies.attempts} == {Verdict.REFUTED}
     said = remedy_table(remedies, Axis()).sentence
     assert said.startswith(
-        f"None of {len(remedies.tried)} changes tried saves 2 % at batch 1, 32: at most "
+        f"None of {len(remedies.attempts)} changes tried saves 2 % at batch 1, 32: at most "
     )
 
 
@@ -364,13 +364,13 @@ def test_where_slow_steps_have_no_saving_further_starts_rule_it_out(monkeypatch)
     monkeypatch.setitem(STEP_MS, 32, 160.0)
     machine = Machine({"one_thread": lambda _: -0.9}, noise=0.001)
     machine.run_one(machine.next(90.0))
-    assert {one.at_most for one in machine.remedies.tried} == {math.inf}
+    assert {one.at_most for one in machine.remedies.attempts} == {math.inf}
     then = machine.next(60.0)
     assert (then.stage, then.batches) == (Stage.REMEDY, (32,))
     assert "one_thread" not in then.factors
     machine.run_one(then)
-    assert all(one.at_most < 0.03 for one in machine.remedies.tried)
-    (slow,) = (one for one in machine.remedies.tried if one.factor == "one_thread")
+    assert all(one.at_most < 0.03 for one in machine.remedies.attempts)
+    (slow,) = (one for one in machine.remedies.attempts if one.factor == "one_thread")
     assert slow.gains[0][1].low < -0.9 < slow.gains[0][1].high
     said = remedy_table(machine.remedies, Axis()).sentence
     assert re.fullmatch(r"None of 7 changes tried saves 2 % at batch 32: at most .*", said)

@@ -222,7 +222,7 @@ def test_a_finding_is_shown_in_full_by_its_number(text_of, refusal_of):
 def test_a_saving_that_may_be_anything_is_unknown(diagnosis_of):
     """It was printed as `saves -507 to 93 %`."""
     diagnosis = diagnosis_of(EXAMPLE)
-    (saving,) = diagnosis.remedies.tried
+    (saving,) = diagnosis.remedies.attempts
     wide = tuple((at, replace(gain, low=-5.07, high=0.93)) for at, gain in saving.gains)
     remedies = replace(diagnosis.remedies, savings=(replace(saving, gains=wide),))
     *_, found = find_all(replace(diagnosis, remedies=remedies))

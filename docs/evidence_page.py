@@ -514,8 +514,7 @@ SECTIONS = (
         shape_figures,
         "`benchmarks/results/curve_shapes.json`; again: `python -m benchmarks.curve_shapes --count "
         "450 --sealed`.",
-        "The prices of the rule were chosen on other curves of this simulator, whose families it "
-        "knows. The curves "
+        "The prices of the rule were chosen on this simulator, whose families it knows. The curves "
         "of others were scored once, before jumps had to be likelier than smooth deviations, which "
         "find fewer jumps over doubling sizes: one may be a knee.",
     ),

@@ -514,7 +514,8 @@ SECTIONS = (
         shape_figures,
         "`benchmarks/results/curve_shapes.json`; again: `python -m benchmarks.curve_shapes --count "
         "450 --sealed`.",
-        "The prices of the rule were chosen on this simulator, whose families it knows. The curves "
+        "The prices of the rule were chosen on this simulator, whose families it knows, that of a "
+        "jump of one shape on other curves of it. The curves "
         "of others were scored once, before jumps had to be likelier than smooth deviations, which "
         "find fewer jumps over doubling sizes: one may be a knee.",
     ),

@@ -310,9 +310,11 @@ def shape_figures() -> Iterable[str]:
         noises = ", ".join(
             f"{count} at {float(noise):.0%}" for noise, count in rows["found_by_noise"].items()
         )
+        excesses = ", ".join(map(str, rows["excesses_by_noise"].values()))
         yield (
             f"Of {rows['beyond_proportion']} of {rows['pairs']} pairs of `{table}` that take 5 % "
-            f"more than in proportion, it says an edge or a slow size of {noises} stated error."
+            f"more than in proportion, it says an edge or a slow size of {noises} stated error; "
+            f"the test of the excess alone finds {excesses}."
         )
     yield (
         f"Of {published['events']} edges and slow sizes in {published['curves']} curves that "
@@ -500,7 +502,8 @@ SECTIONS = (
         shape_figures,
         "`benchmarks/results/curve_shapes.json`; again: `python -m benchmarks.curve_shapes --count "
         "450 --sealed`.",
-        "The prices of the rule were chosen on this simulator, whose families it knows. The curves "
+        "The prices of the rule were chosen on this simulator, whose families it knows, that of a "
+        "jump of one shape on other curves of it. The curves "
         "of others were scored once, before jumps had to be likelier than smooth deviations, which "
         "find fewer jumps over doubling sizes: one may be a knee.",
     ),

@@ -403,9 +403,7 @@ def _fft(
         grid = images, problems.k, frequencies
         depth = _REAL_PRODUCTS * problems.c
     moved = data + results + filters
-    main = machine.run_tiles(
-        "fft_cgemm", constants["fft"], grid, depth, moved, tiles=_FFT_TILES
-    )
+    main = machine.run_tiles("fft_cgemm", constants["fft"], grid, depth, moved, tiles=_FFT_TILES)
 
     def transform(name: str, tensor_bytes: Floats, spectrum_bytes: Floats) -> ModelledLaunch:
         moved = constants["fft_transform"] * (tensor_bytes + spectrum_bytes)

@@ -63,6 +63,10 @@ class Framework:
     update_operators: int = 1
     # passes over the parameters' bytes in an update
     update_passes: int = 5  # weight and momentum read and written, the gradient read
+    # whether its forward step is inference, which normalises by stored statistics
+    infers: bool = False
+    # whether the backward pass computes the gradient of the images, which nothing reads
+    image_gradient: bool = False
     # whether a training step begins with a copy of its images to the GPU, without overlap
     copies_images: bool = False
     spare_share: float = 0.0  # share of the free memory that its allocator leaves alone
@@ -75,16 +79,18 @@ class Framework:
         return free_bytes - max(share, self.spare_bytes)
 
 
-# It takes whatever is free. torch.backends.cudnn.benchmark is off if not set; published benchmarks of
-# Torch7 set it.
+# It takes whatever is free. torch.backends.cudnn.benchmark is off if not set.
 _TORCH = Framework("torch", pool_places=True, autotuned=False, workspace_bytes=np.inf)
 _TORCH_BENCHMARK = replace(_TORCH, name="torch_benchmark", autotuned=True)
+# Published benchmarks of Torch7 set cudnn.benchmark and time `model:training()`, whose `backward`
+# computes the gradient of what it reads (jcjohnson/cnn-benchmarks 83d441f, cnn_benchmark.lua).
+_TORCH7 = replace(_TORCH_BENCHMARK, name="torch7", image_gradient=True)
 # TF_CUDNN_WORKSPACE_LIMIT_IN_MB is 4096 and TF_CUDNN_USE_AUTOTUNE is on if not set. The allocator
 # leaves 5 % of the free memory alone, at least 300 MiB (gpu_device.cc, MinSystemMemory); a
 # published log of a GTX 1080 has 6.90 GiB of 7.26 (tensorflow#7187).
 _TENSORFLOW = Framework(
     "tensorflow", pool_places=False, autotuned=True, workspace_bytes=4 * 2**30,
-    spare_share=0.05, spare_bytes=300 * 2**20,
+    infers=True, spare_share=0.05, spare_bytes=300 * 2**20,
 )  # fmt: skip
 # Before 1.3, TF_ENABLE_WINOGRAD_NONFUSED is off if not set (tensorflow#9339).
 _TENSORFLOW10 = replace(_TENSORFLOW, name="tensorflow1.0", excluded=("WINOGRAD_NONFUSED",))
@@ -97,7 +103,7 @@ _TENSORFLOW10 = replace(_TENSORFLOW, name="tensorflow1.0", excluded=("WINOGRAD_N
 # are copied over those that the step before has read to its end.
 _MXNET = Framework(
     "mxnet", pool_places=False, autotuned=True, workspace_bytes=2**30, waits="parameters",
-    engine_s=ENGINE_S, update_operators=1, update_passes=7, copies_images=True,
+    engine_s=ENGINE_S, update_operators=1, update_passes=7, infers=True, copies_images=True,
 )  # fmt: skip
 # MXNet 0.9 (apache/mxnet 0a03417): training steps have no segments, so every operator is waited
 # for; SGD is seven NDArray operators of 17 passes (optimizer.py), and the copy. Timing is off if
@@ -110,7 +116,8 @@ _PADDLE = Framework("paddle", pool_places=False, autotuned=False, workspace_byte
 # benchmark/README.md).
 _CAFFE = replace(_PADDLE, name="caffe", workspace_bytes=8 * 2**20)
 _EVERY = (
-    _TORCH, _TORCH_BENCHMARK, _TENSORFLOW, _TENSORFLOW10, _MXNET, _MXNET09, _PADDLE, _CAFFE,
+    _TORCH, _TORCH_BENCHMARK, _TORCH7, _TENSORFLOW, _TENSORFLOW10, _MXNET, _MXNET09, _PADDLE,
+    _CAFFE,
 )  # fmt: skip
 FRAMEWORKS = {framework.name: framework for framework in _EVERY}
 

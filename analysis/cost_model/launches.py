@@ -87,9 +87,9 @@ class ModelledGpu:
         """Least time of a launch, s."""
         return self.constants["start_us"] * 1e-6
 
-    def streaming(self, name: str, dram_bytes: Floats) -> ModelledLaunch:
-        """A kernel that only moves bytes, in order."""
-        return self._moving(name, dram_bytes, self.constants["stream"])
+    def streaming(self, name: str, dram_bytes: Floats, share: float = 1.0) -> ModelledLaunch:
+        """A kernel that only moves bytes, in order, at a share of STREAM's rate."""
+        return self._moving(name, dram_bytes, share * self.constants["stream"])
 
     def transforming(self, name: str, dram_bytes: Floats) -> ModelledLaunch:
         """A kernel that reorders bytes, e.g. around a library's products."""
@@ -162,9 +162,8 @@ class ModelledGpu:
             if best is None:
                 best = launch
                 continue
-            if taken is None:
-                better = launch.time_s < best.time_s
-            else:
+            better = launch.time_s < best.time_s
+            if taken is not None:
                 better = np.asarray(taken == index)
             best = choose(better, launch, best)
         assert best is not None

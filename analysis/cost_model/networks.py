@@ -112,9 +112,7 @@ def load_operations(network: str) -> Operations:
     tables = _table()
     if network not in tables:
         names = ", ".join(tables)
-        raise CurvescopeError(
-            f"The cost model has no table for {network!r}: choose from {names}."
-        )
+        raise CurvescopeError(f"The cost model has no table for {network!r}: choose from {names}.")
     return tables[network]
 
 
@@ -150,7 +148,8 @@ def estimate_step(
     terms = _convolution_terms(table, rows, phases, machine, library, limit, framework, tensor)
     terms += _product_terms(rows, kind, machine, library, tensor)
     _refuse_unknown_work(rows)
-    terms += _streaming_terms(rows, kind, machine)
+    trains = kind != "forward" or not framework.infers
+    terms += _streaming_terms(rows, kind, machine, trains)
     work = _sum_work(terms)
     terms.sort(key=lambda item: item[:2])
     ordered = [term for *_, term in terms]
@@ -185,7 +184,9 @@ def _order(index: int, phase: str) -> tuple[int, int]:
     return (0, index) if phase == "forward" else (1, -index)
 
 
-def _streaming_terms(rows: Sequence[OperatorRow], kind: str, machine: ModelledGpu) -> list[Placed]:
+def _streaming_terms(
+    rows: Sequence[OperatorRow], kind: str, machine: ModelledGpu, trains: bool
+) -> list[Placed]:
     terms: list[Placed] = []
     if kind != "forward":
         for index, elements in find_summed_gradients(rows).items():
@@ -193,7 +194,7 @@ def _streaming_terms(rows: Sequence[OperatorRow], kind: str, machine: ModelledGp
             terms.append((*_order(index, "backward"), term))
     for index, row in enumerate(rows):
         if row.op not in ("convolution", *_PRODUCTS):
-            for term in streaming_terms(row, kind, machine):
+            for term in streaming_terms(row, kind, machine, trains):
                 terms.append((*_order(index, term.phase), term))
     return terms
 
@@ -291,7 +292,8 @@ def _convolution_terms(
     times_all = framework.autotuned
     takes_fastest = times_all or device.architecture not in CHOICES_SEEN
     # parameters before the first convolution need the gradient of its images
-    passes_images = any(map(parameter_count, operations[: indices[0]]))
+    has_parameters = any(map(parameter_count, operations[: indices[0]]))
+    passes_images = framework.image_gradient or has_parameters
     learned = load_learned()
     terms: list[Placed] = []
     for phase in phases:

@@ -46,7 +46,6 @@ class OperatorRow:
         """An operator of a table, whose extents are each a factor of the batch size and
         a constant.
         """
-
         inputs = [_scale(shape, sizes) for shape in row["inputs"]]
         outputs = [_scale(shape, sizes) for shape in row["outputs"]]
         settings = row.get("settings", {})
@@ -92,6 +91,15 @@ _PASSES: Mapping[str, tuple[float, float]] = {
 }
 
 
+# Passes of a normalisation by stored statistics: it reads its input once.
+_INFERENCE_PASSES = 2
+# Share of STREAM's rate at which a library's kernel for one operator moves bytes. cudnn_scope's
+# ReLUs of 4 MB and more reach 0.72 on Kepler (K80), 0.70 on Maxwell (M60), 1.00 on Volta (V100,
+# Titan V) and 0.91 on Turing (Quadro RTX 6000): this is their geometric mean, and the error of
+# `streaming` has their spread.
+ELEMENTWISE = 0.82
+
+
 # Operators that may begin a branch of the network.
 _BRANCHING = ("convolution", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d")
 
@@ -125,15 +133,15 @@ def find_summed_gradients(rows: Sequence[OperatorRow]) -> dict[int, Floats]:
 def _same(first: Sequence[Floats], second: Sequence[Floats]) -> bool:
     if len(first) != len(second):
         return False
-    for ours, theirs in zip(first, second, strict=True):
-        if (ours != theirs).any():
-            return False
-    return True
+    return all((ours == theirs).all() for ours, theirs in zip(first, second, strict=True))
 
 
 def sum_gradients(row: OperatorRow, elements: Floats, machine: ModelledGpu) -> ModelledTerm:
-    """The sum of two gradients of a tensor that several operators read."""
-    return _model_streaming(row, "backward", "sum_gradients", 3 * elements, machine)
+    """The sum of two gradients of a tensor that several operators read, at STREAM's rate.
+
+    `split` layers of Caffe take as long (titanx_maxwell_caffe_per_layer.csv).
+    """
+    return _model_streaming(row, "backward", "sum_gradients", 3 * elements, machine, share=1.0)
 
 
 # Time of a max pool over that of a ReLU with as many bytes: 3x3 pools of stride 2 of cudnn_scope on
@@ -142,8 +150,13 @@ def sum_gradients(row: OperatorRow, elements: Floats, machine: ModelledGpu) -> M
 _POOL_SLOWDOWN = {"kepler": 1.8, "maxwell": 1.35, "pascal": 1.35, "volta": 1.2}
 
 
-def streaming_terms(row: OperatorRow, kind: str, machine: ModelledGpu) -> list[ModelledTerm]:
-    """An operator that only moves data: forward, and backward unless `kind` is forward."""
+def streaming_terms(
+    row: OperatorRow, kind: str, machine: ModelledGpu, trains: bool = True
+) -> list[ModelledTerm]:
+    """An operator that only moves data: forward, and backward unless `kind` is forward.
+
+    `trains` says whether normalisations compute the statistics of the batch.
+    """
     outputs = product(row.outputs[0])
     inputs = row.elements("inputs")
     slowdown = 1.0
@@ -155,6 +168,8 @@ def streaming_terms(row: OperatorRow, kind: str, machine: ModelledGpu) -> list[M
         backward = outputs + product(row.inputs[0])
     elif row.op in _PASSES:
         passes, backward_passes = _PASSES[row.op]
+        if row.op == "native_batch_norm" and not trains:
+            passes = _INFERENCE_PASSES
         forward = passes * outputs
         backward = backward_passes * outputs
     else:
@@ -173,9 +188,10 @@ def _model_streaming(
     elements: Floats,
     machine: ModelledGpu,
     slowdown: float = 1.0,
+    share: float = ELEMENTWISE,
 ) -> ModelledTerm:
     moved = np.broadcast_to(machine.item_bytes * elements, row.sizes.shape)
-    launch = machine.streaming(kernel, moved)
+    launch = machine.streaming(kernel, moved, share)
     time_s = launch.time_s * slowdown
     return ModelledTerm(
         layer=row.layer,

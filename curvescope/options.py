@@ -397,6 +397,15 @@ def experiments_s_of(args: argparse.Namespace, default_s: float) -> float:
     return parse_duration("--experiments", args.experiments)
 
 
+def print_defaults(args: argparse.Namespace) -> None:
+    """Print the defaults that a project set, above the answer, and beside a document."""
+    if args.defaults:
+        from .analysis.render.terminal import print_prose
+        from .project import describe
+
+        print_prose(describe(args.defaults), stderr=args.json)
+
+
 def shown(args: argparse.Namespace) -> dict[str, Any]:
     """How the result is shown, by the options `RESULT`: arguments of the functions of
     `analysis.render` that show.

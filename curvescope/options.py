@@ -36,7 +36,7 @@ HOW = "how long and how exactly"
 
 # Help that some commands change or complete.
 RECORDING_OR_PROFILE = "folder or URL of a recording, or a profile"
-BATCHES = "batch sizes: 1,2,4 or 1..32 (default; doubling) or 32..160:8"
+BATCHES = "batch sizes: 1,2,4 or 1..32 (default; doubling), 1..81*3 or 32..160+8"
 ONE_GPU = "number of the only recorded GPU whose work counts (default: all)"
 EVERY_ROW = "show every row, not only the 25 largest"
 EXPERIMENTS = "time limit of the experiments that test causes, e.g. 60s or 2m"

@@ -46,6 +46,7 @@ from ..base.arguments import parse_share
 from ..base.errors import CurvescopeError
 from ..base.grouping import COMPARE_BY
 from ..base.programs import find_program
+from ..base.sizes import list_sizes
 from ..base.torch_runtime import pick_device
 from ..parsers import CommandParser, group, refuse_given
 from ..profiling.measure.protocol import parse_batches
@@ -330,18 +331,21 @@ def _visit_versions(
     configuration = (
         None if args.step is None else Configuration.of_step(args.step, pick_device(args.device))
     )
+    batches = parse_batches(args.batch or "1")
+    messages = terminal.console(stderr=True)
+    messages.print(f"Measuring {' and '.join(names)}, batch {list_sizes(batches)}.")
     with checked_out(versions) as folders, LiveProgress() as view:
         folder = args.output or new_recording_path("versions")
         paths = measure_versions(
             folders,
             configuration,
-            parse_batches(args.batch or "1"),
+            batches,
             protocol,
             folder,
             decided=lambda rows, rounds: is_decided(rows, names, over or _DEFAULT_OVER, rounds),
             report=view.report,
         )
-    terminal.console(stderr=True).print(f"Recorded in {folder}.")
+    messages.print(f"Recorded in {folder}.")
     return list(zip(names, paths, strict=True))
 
 

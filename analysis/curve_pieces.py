@@ -125,7 +125,7 @@ def fit_pieces(
         price, scale = _price(noise, count), noise if errors is None else 1.0
         every = np.stack([squares[kind] / scale**2 + price * _COSTS[kind] for kind in _COSTS])
         costs = every.min(axis=0)
-        ways = [_search(costs, place_price)]
+        ways = [cut_cheapest(costs, place_price)]
         ways += [(_sum(costs, cuts) + place_price, cuts) for cuts in stairs]
         cost, cuts = min(ways, key=itemgetter(0))
         lean = _lean(noise, count) if errors is None else 0.0
@@ -375,8 +375,13 @@ def _least_squares(matrix: Floats, target: Floats) -> tuple[Floats, Floats]:
     return (rest**2).sum(axis=1), solution / scale[:, 0, :]
 
 
-def _search(costs: Floats, jump: float) -> tuple[float, list[int]]:
-    """The cheapest way to cut a curve: its cost, and where pieces begin, with the end."""
+def cut_cheapest(costs: Floats, jump: float) -> tuple[float, list[int]]:
+    """The cheapest way to cut a curve into pieces: its cost, and where pieces begin, with the end.
+
+    Args:
+        costs: of the piece from a place to another one, both inside.
+        jump: price of a cut.
+    """
     count = len(costs)
     totals, begins = np.full(count + 1, np.inf), np.zeros(count + 1, int)
     totals[0] = -jump

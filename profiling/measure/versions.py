@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 import sysconfig
 import time
@@ -36,6 +35,7 @@ from .loop import Loop, Progress, VisitWriter
 from .machine import Machine, describe_machine
 from .processes import InterpreterOfVersion
 from .protocol import Protocol
+from .repository import commit_entry, run_git
 from .sites.command import IN_TURN, Command
 from .sites.here import LocalSteps, build_workload
 from .sites.process import Process
@@ -149,7 +149,7 @@ def _folder(version: Version) -> Iterator[Path]:
     if Path(version.place).is_dir():
         yield Path(version.place).resolve()
         return
-    commit = _git(
+    commit = run_git(
         "rev-parse", "--verify", "--quiet", "--end-of-options", f"{version.place}^{{commit}}"
     )
     if commit is None:
@@ -158,12 +158,12 @@ def _folder(version: Version) -> Iterator[Path]:
             "revision in the git repository of the working directory. In CI fetch it first, e.g. "
             "`git fetch --depth 1 origin main` for FETCH_HEAD."
         )
-    inside = _git("rev-parse", "--show-prefix") or ""
+    inside = run_git("rev-parse", "--show-prefix") or ""
     with TemporaryDirectory(prefix="curvescope-") as folder:
         tree = Path(folder, version.name)
         try:
             if (
-                _git("worktree", "add", "--detach", str(tree), commit) is None
+                run_git("worktree", "add", "--detach", str(tree), commit) is None
                 or not (tree / inside).is_dir()
             ):
                 raise CurvescopeError(
@@ -171,15 +171,7 @@ def _folder(version: Version) -> Iterator[Path]:
                 )
             yield tree / inside
         finally:
-            _git("worktree", "remove", "--force", str(tree))
-
-
-def _git(*words: str) -> str | None:
-    """The output of a git command; None if it failed."""
-    if (git := find_program("git")) is None:
-        return None
-    ran = subprocess.run([git, *words], capture_output=True, text=True, check=False)  # noqa: S603
-    return ran.stdout.strip() if ran.returncode == 0 else None
+            run_git("worktree", "remove", "--force", str(tree))
 
 
 class KeptSteps(LocalSteps):
@@ -240,6 +232,7 @@ def measure_versions(
             else:
                 machine = run.time_call(version.name, "describe")
             meta = describe_sweep(own.entry, batches, protocol) | machine.entry
+            meta |= {"commit": None} | commit_entry({}, version.folder)
             meta[TOGETHER] = {
                 **together,
                 "rounds_of_process": run.rounds_of_process,

@@ -245,6 +245,8 @@ class RecordingJson:
     recorder: str | None = None  # what recorded
     imported_from: str | None = None  # format of the imported file
     argv: tuple[str, ...] | None = None  # the command, without values
+    # commit of the repository of the code; changes that were not committed are not seen
+    commit: Annotated[str, Meta(pattern="^[0-9a-f]{7,64}$")] | None = None
     network: str | None = None  # name of the network or step
     step: str | None = None  # where a user's step is, `FILE:FUNCTION` or `MODULE:FUNCTION`
     step_module: str | None = None  # name of its module, for layers

@@ -29,6 +29,7 @@ from ...base.masking import without_secrets
 from ...base.programs import find_program
 from ..recording.axis import BATCH
 from ..recording.store import TOGETHER, RecordingWriter
+from ..workload.losses import read_losses
 from ..workload.program import Program
 from .configuration import Configuration
 from .loop import Loop, Progress, VisitWriter
@@ -191,6 +192,10 @@ class KeptSteps(LocalSteps):
         """Make the steps of a batch size and run one; how long that took, nanoseconds."""
         return prepare(self.workload, batch)
 
+    def losses(self, batch: int) -> list[float | None]:
+        """The losses of the first steps, see `read_losses`."""
+        return read_losses(self.workload, batch)
+
     def files(self) -> list[str]:
         """Files of the loaded modules that belong to no package or library."""
         others = (str(Path(__file__).parents[2]), sysconfig.get_path("stdlib"), "-packages")
@@ -255,7 +260,10 @@ def measure_versions(
             report=report,
         ).run()
         for name, writer_of in run.writers.items():
-            described = run.tell(name, machine.entry) if run.runs_programs else {}
+            if run.runs_programs:
+                described = run.tell(name, machine.entry)
+            else:
+                described = {"losses": run.read_losses(name, batches[-1])}
             writer_of.writer.update(rounds=run.rounds, **described)
     return [folder / version.name for version in versions]
 
@@ -408,6 +416,13 @@ class _Run:
         site = self._sites[name]
         assert isinstance(site, Process)
         return self._refuse_empty(name, site.child.call(method, *arguments), at)
+
+    def read_losses(self, name: str, batch: int) -> list[float | None]:
+        """The losses of a version's first steps; empty where its process gives none."""
+        site = self._sites[name]
+        assert isinstance(site, Process)
+        losses = site.child.call("losses", batch)
+        return [] if isinstance(losses, Empty) else list(losses)
 
     def _refuse_empty(self, name: str, result: Any, at: int | None = None) -> Any:
         """The result of a version; an error where there is none."""

@@ -318,6 +318,8 @@ class RecordingJson:
     flops_counted: tuple[str, ...] | None = None  # precisions whose FLOPs a profile counts
     distributed: RankEntry | None = None  # rank of the process
     measured_together: TogetherEntry | None = None  # versions that were measured together
+    # losses of the first steps from one seed, of such a version; null for one that is not finite
+    losses: tuple[Annotated[float, Meta(ge=-1e30, le=1e30)] | None, ...] | None = None
     collectors: tuple[Mapping[str, Any], ...] | None = None  # what was recorded in each process
     library: str | None = None  # library of a modelled recording
     framework: str | None = None  # framework whose rules a modelled recording follows

@@ -198,7 +198,7 @@ def _add_argument(source: str, call: ast.Call, name: str, value: str) -> str:
         raise NoPlaceError(f"its line has {name} already")
     last = max(
         [*call.args, *(keyword.value for keyword in call.keywords)],
-        key=lambda node: (node.end_lineno, node.end_col_offset),
+        key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0),
         default=None,
     )
     if last is None or last.end_lineno is None or last.end_col_offset is None:

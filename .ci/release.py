@@ -2,7 +2,7 @@
 its files.
 
 Nothing is uploaded: `build/dist` is what the owner gives to PyPI, and the tag what is pushed.
-`--rehearse` does the same in a clone below `build/rehearsal`, so that nothing is left but the files.
+`--rehearse` does the same in a clone below `build/rehearsal`, which alone is left.
 """
 
 from __future__ import annotations

@@ -51,11 +51,8 @@ def print_patch(recording: Recording, file: Path, facts: Mapping[str, FactorFact
     before = _read(file)
     after, reasons = before, []
     for proposal in _list_proposals(recording, facts):
-        name = next((name for name in proposal.factors if name in EDITS), None)
         try:
-            if name is None:
-                raise NoPlaceError("it is no change of one line")
-            after = apply_change(after, name)
+            after = apply_change(after, _choose_factor(proposal))
             reasons.append(f"{proposal.do}: {proposal.why}.")
         except NoPlaceError as error:
             reasons.append(f"Not in the patch: {proposal.do} ({error}); {proposal.why}.")
@@ -67,16 +64,23 @@ def print_patch(recording: Recording, file: Path, facts: Mapping[str, FactorFact
     sys.stdout.writelines(_compare(before, after, file))
 
 
+def _choose_factor(proposal: Proposal) -> str:
+    """The first factor that is a change of one line."""
+    for name in proposal.factors:
+        if name in EDITS:
+            return name
+    raise NoPlaceError("it is no change of one line")
+
+
 def _read(file: Path) -> str:
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise CurvescopeError(f"--diff {file}: name a Python file of your program.")
-        source = file.read_bytes().decode("utf-8")
+        is_large = file.stat().st_size > _MOST_BYTES
+        source = "" if is_large else file.read_bytes().decode("utf-8")
         ast.parse(source)
-        if "\r" in source.replace("\r\n", ""):
-            raise ValueError("its lines end in a carriage return alone")
-    except (OSError, UnicodeDecodeError, SyntaxError, ValueError, RecursionError) as error:
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
         raise CurvescopeError(f"--diff {file}: it is no Python file ({error}).") from None
+    if is_large or "\r" in source.replace("\r\n", ""):
+        raise CurvescopeError(f"--diff {file}: name a Python file of your program.")
     return source
 
 

@@ -99,8 +99,7 @@ def find_command(page: str, name: str) -> str:
 
 def _list_commands(section: str) -> Iterator[tuple[str, str]]:
     """The commands of a block, each with the comment behind it."""
-    for command, comment in re.findall(r"^ *(curvescope .+?) +# (.+)$", section, re.MULTILINE):
-        yield command, comment
+    yield from re.findall(r"^ *(curvescope .+?) +# (.+)$", section, re.MULTILINE)
 
 
 def _read_titles() -> Iterator[tuple[str, str]]:

@@ -14,8 +14,9 @@ cannot be in the time (--time-limit), then tests the causes by experiment (--exp
 Ctrl-C, SIGTERM or SIGHUP it answers from the data so far and ends. `curvescope confirm` makes the
 missing experiments later, also after a kill.
 
-`[tool.curvescope]` in the pyproject.toml of this folder has defaults: step, batch, device, protocol,
-time-limit, until, probe and experiments, written as the options are. The first line names them.
+`[tool.curvescope]` in the pyproject.toml of this folder has defaults: step, batch, device,
+protocol, time-limit, until, probe and experiments, as the options have them. The first line names
+them.
 
 `--of energy` measures joules per step and sample instead, which needs a device that reports them: a
 GPU, or a CPU with RAPL. `--of memory` runs a few steps of each size, and finds the layers and

@@ -202,7 +202,8 @@ def _sweep(args: argparse.Namespace, plan: SweepPlan, workers: Workers | None) -
     where = "" if workers is None else f", on {counted(len(measurers), 'worker')}"
     sizes = f" of {first.axis} {list_sizes(plan.batches)}" if plan.batches else ""
     messages.print(
-        f"{counted(count, 'recording')}{sizes}, protocol {plan.protocol.name}, into {folder}{where}."
+        f"{counted(count, 'recording')}{sizes}, protocol {plan.protocol.name}, into "
+        f"{folder}{where}."
     )
     if note := _warn_of_shared_cpu(measurers):
         messages.print(note, style="yellow")

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 import curvescope
-from curvescope import magic
 from curvescope.base.errors import CurvescopeError
 
 from ..tables import ask_each

@@ -32,8 +32,8 @@ def main():
 """
 CHANGED = {
     "fused_optimizer": "        lr=1e-3, fused=True,  # of the paper",
-    "loader_workers": "    for batch in DataLoader(images, batch_size=32, shuffle=True, num_workers=4, "
-    "persistent_workers=True):",
+    "loader_workers": "    for batch in DataLoader(images, batch_size=32, shuffle=True, "
+    "num_workers=4, persistent_workers=True):",
     "channels_last": "    model = model.to(memory_format=torch.channels_last)",
     "compiled": "    model = torch.compile(model)",
     "tf32": "torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True",
@@ -85,7 +85,7 @@ def test_lines_keep_their_ends():
         assert after.count("\n") == after.count("\r\n")
 
 
-def test_what_a_profile_suggests_is_a_patch_that_git_applies(tmp_path, monkeypatch, capfd, text_of):
+def test_what_a_profile_suggests_is_a_patch_that_git_applies(tmp_path, monkeypatch, text_of):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(TRAIN)
     patch = text_of("explain", TRACE, "--diff", "train.py")

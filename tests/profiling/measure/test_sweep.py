@@ -262,7 +262,25 @@ def test_batch_sizes(text, expected):
     assert parse_batches(text) == expected
 
 
-@ask_each("text", ["0", "0..8", "4,2", "2,2", "-1", "8..4", "a", "", "1..8:0", "1..8*1", "1..8+0", "8..1+1", "1.5", "1,,2"])
+@ask_each(
+    "text",
+    [
+        "0",
+        "0..8",
+        "4,2",
+        "2,2",
+        "-1",
+        "8..4",
+        "a",
+        "",
+        "1..8:0",
+        "1..8*1",
+        "1..8+0",
+        "8..1+1",
+        "1.5",
+        "1,,2",
+    ],
+)
 def test_bad_batch_sizes_are_refused(text):
     with pytest.raises(CurvescopeError, match="--batch"):
         parse_batches(text)

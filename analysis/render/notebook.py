@@ -35,9 +35,7 @@ _CELL = "padding:.15em .7em;text-align:"
 
 
 def notebook_html(shown: Shown) -> str:
-    """The page of a terminal, the picture, the answers, the curve, and every anomaly with its
-    experiments.
-    """
+    """The page of a terminal, the answers, the curve, and every anomaly with its experiments."""
     return "".join(draw(shown) or "" for draw in _BLOCKS)
 
 
@@ -90,7 +88,7 @@ def _explanations(shown: Shown) -> str:
     return "".join(blocks)
 
 
-_BLOCKS = (_page, _picture, _answers, _remedies, _curve, _explanations)
+_BLOCKS = (_page, _answers, _remedies, _picture, _curve, _explanations)
 
 
 def notebook_text(shown: Shown) -> str:

@@ -92,9 +92,9 @@ def skill_page() -> str:
 
 def find_command(page: str, name: str) -> str:
     """The first line or code of a page that runs a command with arguments."""
-    found = re.search(rf"(?:^(?:\$ )?|`)(curvescope {name} [^`\n]+)", page, re.MULTILINE)
-    assert found is not None, f"no page shows `curvescope {name}`"
-    return found[1]
+    match = re.search(rf"(?:^(?:\$ )?|`)(curvescope {name} [^`\n]+)", page, re.MULTILINE)
+    assert match is not None, f"no page shows `curvescope {name}`"
+    return match[1]
 
 
 def _list_commands(section: str) -> Iterator[tuple[str, str]]:

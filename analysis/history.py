@@ -185,7 +185,8 @@ def measure_jump(logs: Floats, ends: Sequence[int], place: int) -> list[Jump]:
 def _noise(logs: Floats) -> Floats:
     """The spread of recordings of each size, by neighbours, of which few lie beside a jump."""
     steps = np.abs(np.diff(logs, axis=0))
-    return np.maximum(1.4826 * np.median(steps, axis=0) / math.sqrt(2), _LEAST_NOISE)
+    spread = 1.4826 * np.median(steps, axis=0) / math.sqrt(2)
+    return np.asarray(np.maximum(spread, _LEAST_NOISE))
 
 
 def _calm(logs: Floats) -> Floats:
@@ -195,7 +196,7 @@ def _calm(logs: Floats) -> Floats:
         np.median(logs[max(at - _BESIDE, 0) : at + _BESIDE + 1], axis=0) for at in range(count)
     ]
     middle = np.array(beside)
-    return np.clip(logs, middle - _FAR * noise, middle + _FAR * noise)
+    return np.asarray(np.clip(logs, middle - _FAR * noise, middle + _FAR * noise))
 
 
 def _costs(logs: Floats) -> Floats:

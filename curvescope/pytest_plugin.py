@@ -139,8 +139,11 @@ class NoNewAnomaly:
         from .profiling.measure.protocol import get_protocol
         from .profiling.measure.sweep import sweep_callable
 
-        call = {"batches": batches, "protocol": protocol}
-        settings = {**self._marks, **{name: value for name, value in call.items() if value}}
+        call: dict[str, Any] = {"batches": batches, "protocol": protocol}
+        settings: dict[str, Any] = {
+            **self._marks,
+            **{name: value for name, value in call.items() if value},
+        }
         if defaults := sorted(self._project.keys() - settings.keys()):
             self._source = f" (with the {' and '.join(defaults)} of pyproject.toml)"
         settings = {**_DEFAULTS, **self._project, **settings}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from ...base.counted import counted
-from ...base.numbers import number, signed
+from ...base.numbers import number, with_sign
 from ..decompose.statistics import Estimate, Floats
 from ..history import History, Moment, Shift
 from .cells import at_right, both_sides
@@ -148,12 +148,12 @@ def _say(history: History, shift: Shift) -> str:
     """How much the time changed, from which recording on, and in which layer."""
     growth = shift.growth
     shares = (growth.value, growth.low, growth.high)
-    middle, low, high = (signed(100 * share, 2) for share in shares)
+    middle, low, high = (with_sign(100 * share, 2) for share in shares)
     since, before = (_name(history.moments[shift.place - back]) for back in (0, 1))
     said = f"{middle} % ({low} … {high}) at {shift.size}, from {since}, after {before}"
     if shift.layer is None or shift.layer_ms is None:
         return said
-    return f"{said}: {shift.layer} {signed(shift.layer_ms)} ms"
+    return f"{said}: {shift.layer} {with_sign(shift.layer_ms)} ms"
 
 
 def _name(moment: Moment) -> str:

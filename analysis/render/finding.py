@@ -62,8 +62,8 @@ def _say_whole_step(entry: Found, shown: Shown) -> str:
         return ""
     share = say_share(off.value / curve.times_ms[entry.at])
     return (
-        f"That is this part by itself. The whole step is {with_sign(off.value, 3)} ms ({share}) off "
-        "its neighbours, by all its parts."
+        f"That is this part by itself. The whole step is {with_sign(off.value, 3)} ms ({share}) "
+        "off its neighbours, by all its parts."
     )
 
 

@@ -158,4 +158,4 @@ def _say(history: History, shift: Shift) -> str:
 
 def _name(moment: Moment) -> str:
     commit = moment.commit
-    return f"{moment.day} commit {commit[:_COMMIT]}" if commit else moment.recording.named
+    return f"{moment.day} commit {commit[:_COMMIT]}" if commit else str(moment.recording.named)

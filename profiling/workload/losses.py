@@ -7,6 +7,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from .any_workload import AnyWorkload
 
@@ -40,7 +41,7 @@ def read_losses(
 
 def find_loss(result: object) -> float | None:
     """The loss that a step returns: a number, an array of one, or either as an attribute `loss`."""
-    value = getattr(result, "loss", result)
+    value: Any = getattr(result, "loss", result)
     try:
         value = value.item() if hasattr(value, "item") else value
         return None if isinstance(value, (str, bytes, bool)) else float(value)

@@ -27,8 +27,11 @@ ELSEWHERE = {
     "compiled": "compiling takes a minute",
     "max_autotune": "compiling takes a minute",
     "padded_tokens": "it is of steps whose axis is tokens",
-    "padded_vocabulary": "it is of language models: test_language_model.py",
-    **{f"{name}_attention": "the same" for name in ("cudnn", "flash", "efficient", "math")},
+    "padded_vocabulary": "it is of language models: test_factors_of_steps.py",
+    **{
+        f"{name}_attention": "test_language_model.py"
+        for name in ("cudnn", "flash", "efficient", "math")
+    },
     "more_versions": "it is of steps that their user compiles",
     "dynamic_shapes": "it is of steps that their user compiles",
     "static_shapes": "it is of steps that their user compiles",

@@ -465,7 +465,7 @@ SECTIONS = (
         virtual_causes.figures,
         '`python benchmarks/virtual_causes.py --cases ""` prints a row for each case. Again: '
         "`.venv-virtual/bin/python benchmarks/virtual_causes.py`, in the environment of `make "
-        "virtual`. Runs: `benchmarks/results/virtual_causes.jsonl`.",
+        "virtual`, with noise by `--noise 1`. Runs: `benchmarks/results/virtual_causes*.jsonl`.",
         "No GPU took part, so this says nothing of verdicts on a real card. The plants of the "
         "first figure were adjusted while they were written. A seed draws card, shapes, sizes and "
         "amount of the others. A cause counts from 10 % of an anomaly on. One block more than "

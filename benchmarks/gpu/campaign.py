@@ -36,8 +36,10 @@ LEAST_SHARE = 1 / 3
 TIMED_OUT = "timed out"
 _CUT = "cut: its time was up, and it keeps what it has"
 _HANGS = 4, 60.0  # a command that takes so many times its estimate, and so many seconds more, hangs
-# of its estimate, in a call with a limit: one that tells its results at its end is cut then
+# Of its estimate, in a call with a limit: a command is cut then, so that none takes the time of the
+# stages behind it. What does not tell its results at its end gets some seconds more to start.
 _OVERTIME = 1.5
+_START_S = 20.0
 _SHOWN = 120  # characters of a command in the summary
 _DIGEST = 2500  # characters that are printed of a stage's results
 VIRTUAL = (
@@ -145,8 +147,8 @@ class Campaign:
         return TIMED_OUT
 
     def _longest_s(self, command: Command) -> float:
-        if command.whole and math.isfinite(self.total_limit_s):
-            return _OVERTIME * command.seconds
+        if math.isfinite(self.total_limit_s):
+            return _OVERTIME * command.seconds + (0 if command.whole else _START_S)
         return _HANGS[0] * command.seconds + _HANGS[1]
 
     def _left_s(self) -> float:

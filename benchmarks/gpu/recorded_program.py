@@ -3,9 +3,10 @@ of CUPTI.
 
 Arguments: any of `driver` (an empty kernel by cuLaunchKernel, without torch), `graph` (a CUDA
 graph, captured once and replayed twice), `streams` (two products on two streams at once), `copy`
-(one pinned cudaMemcpyAsync each way), `processes` (`streams` in two processes at once) and
-`profiler` (`streams` before, under and after torch.profiler), or `blocks DIR` (two
-`curvescope.record()` blocks in one process, each with a kernel by the driver and a replayed graph).
+(one pinned cudaMemcpyAsync each way), `pageable` (one copy from pageable memory), `processes`
+(`streams` in two processes at once) and `profiler` (`streams` before, under and after
+torch.profiler), or `blocks DIR` (two `curvescope.record()` blocks in one process, each with a
+kernel by the driver and a replayed graph).
 """
 
 from __future__ import annotations
@@ -56,6 +57,13 @@ def copy() -> None:
     host = torch.ones(1 << 20).pin_memory()
     device = host.to("cuda", non_blocking=True)
     host.copy_(device, non_blocking=True)
+    torch.cuda.synchronize()
+
+
+def pageable() -> None:
+    """A copy to the device from memory that is not pinned."""
+    torch = _torch()
+    torch.ones(1 << 20).to("cuda")
     torch.cuda.synchronize()
 
 
@@ -113,7 +121,7 @@ def _torch() -> Any:
 
 
 PARTS: dict[str, Callable[[], None]] = {
-    part.__name__: part for part in (driver, graph, streams, copy, processes, profiler)
+    part.__name__: part for part in (driver, graph, streams, copy, pageable, processes, profiler)
 }
 
 

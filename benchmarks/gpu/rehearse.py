@@ -30,7 +30,7 @@ CALLS = (
     "python3 benchmarks/gpu/campaign.py --wheels .wheels --total-limit 140 --pack $OUT",
 )
 LIMITS_S = (540, 150)  # of the two calls, 9 and 2.5 minutes
-_STAGES = "gate records diagnosis peaks truth collector errors tests outside counters"
+_STAGES = "gate odd identical planted collector program transformer records diagnosis peaks truth"
 _COMPLETE = f"python3 benchmarks/gpu/campaign.py --wheels .wheels --pack $OUT {_STAGES}"
 MOST_FILES = 6
 MOST_TREE_BYTES = 64 << 20

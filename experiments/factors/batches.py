@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...base.torch_runtime import import_torch
-from ...profiling.recording.axis import BATCH
+from ...profiling.recording.axis import BATCH, TOKENS
 from ...profiling.recording.experiments import MULTIPLES, choose_multiple, pad
 from ...profiling.workload.steps import ChangedSteps
 from ..factor import Factor, StepChange, Target, TermChange
@@ -104,6 +104,18 @@ def _reason_against_padded_batch(target: Target) -> str | None:
     return _NOTHING_TO_PAD if choose_multiple(target.batches) is None else None
 
 
+def _reason_against_padded_tokens(target: Target) -> str | None:
+    if target.configuration.axis != TOKENS:
+        return f"the axis is {target.configuration.axis}, and only tokens are padded"
+    if choose_multiple(target.batches) is None:
+        return f"every number of tokens is a multiple of {MULTIPLES[-1]}"
+    return None
+
+
+def _pad_steps(workload: Any, target: Target) -> _PaddedSteps:
+    return _PaddedSteps(workload, choose_multiple(target.batches) or 1)
+
+
 PADDED_BATCH = Factor(
     name="padded_batch",
     what="the batch is padded to the next multiple of 8, 16 or 32",
@@ -123,9 +135,24 @@ PADDED_BATCH = Factor(
             "the samples that pad the batch belong to the result, unless the step leaves them out "
             "of its loss"
         ),
-        change=lambda workload, target: _PaddedSteps(
-            workload, choose_multiple(target.batches) or 1
+        change=_pad_steps,
+    ),
+    levels=True,
+    partial=True,
+    any_framework=True,
+)
+PADDED_TOKENS = Factor(
+    name="padded_tokens",
+    what="the tokens are padded to the next multiple of 8, 16 or 32",
+    remedy="pad the tokens of {where} to the next multiple of 8, 16 or 32",
+    step=StepChange(
+        how="append tokens, mask them in attention, and leave them out of the loss",
+        screen=9,
+        reason_against=_reason_against_padded_tokens,
+        changed_results=lambda _: (
+            "the tokens that pad belong to the result, unless the step leaves them out of its loss"
         ),
+        change=_pad_steps,
     ),
     levels=True,
     partial=True,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -20,12 +21,14 @@ from ..factor import Factor, StepChange, Target
 # between them, shrink.
 
 
-def _prepare(_: Target) -> None:
+def _prepare(_: Target, options: Mapping[str, Any] | None = None) -> None:
     import torch._inductor.config
 
     # No pool of compiler processes: they would outlive a worker that is killed, and run beside
     # other visits.
     torch._inductor.config.compile_threads = 1
+    for name, value in (options or {}).items():
+        setattr(torch._inductor.config, name, value)
     allow_versions()
 
 
@@ -60,6 +63,31 @@ COMPILED = Factor(
     ),
     sets="code",
     is_made_in_programs=True,
+)
+
+
+# The compiler times kernels of its own beside those of the libraries; what the user compiles gets
+# the same.
+
+_TIMES_KERNELS = {"max_autotune": True, "coordinate_descent_tuning": True}
+
+
+def _compile_unless_compiled(workload: Any, target: Target) -> Any:
+    compiled = target.configuration.compiled or target.compiled_code
+    return workload if compiled else ChangedModule(workload, _compile)
+
+
+MAX_AUTOTUNE = Factor(
+    name="max_autotune",
+    what="torch.compile times its kernels beside those of the libraries and takes the fastest",
+    remedy="compile {where} with max-autotune",
+    step=StepChange(
+        how='torch.compile(model, mode="max-autotune-no-cudagraphs", dynamic=False)',
+        setup_s=120.0,
+        prepare=partial(_prepare, options=_TIMES_KERNELS),
+        change=_compile_unless_compiled,
+    ),
+    sets="code",
 )
 
 

@@ -223,3 +223,59 @@ STORED_OPERANDS = Factor(
         call=_store_stored_operands,
     ),
 )
+
+
+# The vocabulary of a language model padded: products of its head with a size that tiles do not
+# divide get the next multiple of 64 rows. The rows are 0, and results leave them out.
+
+_ROWS = 64
+_LEAST_VOCABULARY = 1000  # outputs; a layer of fewer is no vocabulary
+
+
+def _reason_against_vocabulary(target: Target) -> str | None:
+    looks_up = any("embedding" in name for name in target.operators)
+    return "the steps look up no words" if target.operators and not looks_up else None
+
+
+def _pad_vocabulary(module: Any) -> None:
+    torch = import_torch()
+    heads = [
+        layer
+        for layer in module.modules()
+        if isinstance(layer, torch.nn.Linear)
+        and layer.out_features >= _LEAST_VOCABULARY
+        and layer.out_features % _ROWS
+    ]
+    if not heads:
+        raise CurvescopeError(
+            f"no linear layer of {_LEAST_VOCABULARY} outputs or more has a number that is no "
+            f"multiple of {_ROWS}"
+        )
+    for head in heads:
+        outputs = head.out_features
+        for parameter in (head.weight, head.bias):
+            if (
+                parameter is not None and len(parameter) == outputs
+            ):  # a weight that layers share is padded once
+                rows = parameter.new_zeros(-outputs % _ROWS, *parameter.shape[1:])
+                parameter.data = torch.cat((parameter.data, rows))
+        head.register_forward_hook(partial(_leave_out_padding, outputs))
+
+
+def _leave_out_padding(outputs: int, _: Any, __: Any, result: Any) -> Any:
+    return result[..., :outputs]
+
+
+PADDED_VOCABULARY = Factor(
+    name="padded_vocabulary",
+    what=f"the vocabulary is padded to a multiple of {_ROWS}",
+    remedy=f"pad the vocabulary of {{where}} to a multiple of {_ROWS}",
+    step=StepChange(
+        how=f"vocabulary += -vocabulary % {_ROWS} where the model is made, and no target has the "
+        "new words",
+        common=13,
+        reason_against=_reason_against_vocabulary,
+        change=lambda workload, _: ChangedModule(workload, _pad_vocabulary),
+    ),
+    sets="weights",
+)

@@ -101,7 +101,7 @@ _KEPLER = "nvprof of cuDNN 4 to 6 on Kepler and Maxwell, published logs"
 RULES: tuple[Rule, ...] = (
     Rule(r"deep_ep::|cross_device_reduce|multimem_|nvshmem|quickreduce|lamport|two_shot|one_shot_all", COMMUNICATION, None, "vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>", _VLLM),
     Rule(r"nccl|allreduce|all_reduce|allgather|reducescatter", COMMUNICATION, "NCCL", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "NCCL"),
-    Rule(r"flash_?(fwd|bwd|attn|attention)|fmha|attention|scaled_dot|efficient_attention", ATTENTION, None, "pytorch_flash::flash_fwd_kernel", _TORCH),
+    Rule(r"flash_?(fwd|bwd|[fb]prop|attn|attention)|fmha|attention|scaled_dot|efficient_attention", ATTENTION, None, "pytorch_flash::flash_fwd_kernel", _TORCH),
     # Inference and large models, before the general names below: their names contain those of what they replace.
     Rule(r"\bsage_(fwd|attn)|sageattn|\battn_fwd|\battn_bwd|_attn_fwd|_attn_bwd|bwd_kernel_(dk_dv|dq)|flashattn(fwd|bwd)|flash_mla|mla_(decode|prefill|reduce|fwd)", ATTENTION, None, "attn_fwd", _TRACELENS),
     Rule(r"batchdecodewithpaged|batchprefillwith|singleprefillwith|singledecodewith|mergestates|persistentvariablelengthmergestates", ATTENTION, "FlashInfer", "flashinfer::BatchDecodeWithPagedKVCacheKernel<float>", _FLASHINFER),

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks" / "gpu"
 MODULES = (
     "scripts", "stages", "checks", "running", "packing", "campaign", "machine", "keep", "truth", "overhead", "peaks",
-    "wheels", "rehearse",
+    "wheels", "rehearse", "identical",
 )  # fmt: skip
 
 
@@ -51,8 +51,8 @@ def campaign():
 
 FIRST_S, SECOND_S = 530, 140  # the limits of the two calls
 # What the first call must give, in this order, and what the second.
-OF_FIRST = ("gate", "records", "diagnosis", "peaks", "truth", "collector", "errors")
-OF_SECOND = ("tests", "outside")
+OF_FIRST = ("gate", "odd", "identical", "planted", "collector")
+OF_SECOND = ("program", "transformer")
 
 
 def test_the_two_calls_hold_the_first_stages_in_the_order_of_their_value(campaign):
@@ -187,13 +187,13 @@ def test_two_calls_give_what_a_first_quarter_of_an_hour_must(campaign, tmp_path,
     """
     runs = FakeRuns(campaign, tmp_path / "gpu", campaign.stages.stages(), factor)
     left, _ = runs.call(total_limit_s=FIRST_S)
-    assert not {"gate", "records", "diagnosis", "peaks"} & set(left)
+    assert not {"gate", "odd", "identical"} & set(left)
     if factor <= 1:
         assert not set(OF_FIRST) & set(left)
     began_s = runs.now_s
     left, _ = runs.call(total_limit_s=SECOND_S)
     assert runs.now_s - began_s <= SECOND_S
-    assert not set(OF_FIRST if factor <= 1 else OF_FIRST[:-1]) & set(left)
+    assert not set(OF_FIRST if factor <= 1 else OF_FIRST[:-2]) & set(left)
     if factor <= 1:
         assert not set(OF_SECOND) & set(left)
 
@@ -242,6 +242,28 @@ def test_what_is_cut_at_the_end_of_a_call_keeps_what_it_has_and_the_next_call_re
     )
     assert runs.call(total_limit_s=500) == ([], ["two-0", "two-1"])
     assert runs.ran[0] == ("two-0", 150)
+
+
+def test_no_command_of_a_call_with_a_limit_takes_the_time_of_the_stages_behind_it(
+    campaign, tmp_path
+):
+    stages = stages_of(campaign, one=(20,), two=(20,))
+    runs = FakeRuns(campaign, tmp_path / "gpu", stages, factor=10)
+    assert runs.call(total_limit_s=140)[0] == []
+    assert [limit_s for _, limit_s in runs.ran] == [50, 50]
+    assert "failed: it did not end in time" in runs.summary()
+
+
+def test_pairs_of_processes_are_judged_by_their_steps_and_by_each_other(campaign):
+    steady, slower = [10.0, 10.1, 9.9, 10.0], [10.5, 10.6, 10.4, 10.5]
+    pairs = [[{"8": steady}, {"8": steady}], [{"8": steady}, {"8": slower}]]
+    row = campaign.identical.row("8", pairs)
+    assert (row["pairs"], row["pairs whose steps differ"]) == (2, 1)
+    assert row["widest pair"] == pytest.approx(1.05)
+    assert row["second over first"] == pytest.approx(1.05**0.5)
+    low, high = map(float, row["interval over processes"].split(" to "))
+    assert low < 1 < high
+    assert campaign.identical.row("8", pairs[:1])["interval over processes"] is None
 
 
 def test_a_command_that_hangs_or_does_not_fit_two_calls_failed(campaign, tmp_path):

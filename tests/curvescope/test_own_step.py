@@ -2,12 +2,14 @@
 `curvescope.diagnose`.
 """
 
+import importlib.util
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import curvescope
 from curvescope.analysis.render.notes import ONE_PROCESS, TWO_PROCESSES
@@ -19,6 +21,7 @@ from ..tables import ask_each
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "step" / "train.py"
+LANGUAGE_MODEL = EXAMPLE.with_name("language_model.py")
 SHORT = ("--quick", "--device", "cpu")
 UNTESTED = ("--experiments", "0")
 
@@ -46,6 +49,28 @@ def workplace(tmp_path_factory):
     shutil.copy(EXAMPLE, folder / "train.py")
     shutil.copy(HERE / "hugging_face_style.py", folder / "tiny_lm.py")
     return folder
+
+
+def test_the_language_model_learns_and_decodes_as_it_reads_whole_texts():
+    spec = importlib.util.spec_from_file_location("language_model", LANGUAGE_MODEL)
+    language_model = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(language_model)
+    torch.manual_seed(0)
+    step = language_model.train(2)
+    losses = [float(step().detach()) for _ in range(8)]
+    assert losses[-1] < losses[0]
+    decoding = language_model.decode(3)
+    assert decoding().shape == (3, 1)
+    model = language_model.Model()  # in fp32
+    tokens = torch.randint(language_model.WORDS, (2, 5))
+    shape = 2, language_model.WIDTH // language_model.HEAD_WIDTH, language_model.TOKENS
+    caches = [
+        [torch.zeros(*shape, language_model.HEAD_WIDTH) for _ in range(2)]
+        for _ in range(language_model.LAYERS)
+    ]
+    with torch.no_grad():
+        read = [model(tokens[:, [at]], caches, torch.tensor([at])) for at in range(5)]
+        torch.testing.assert_close(torch.cat(read, 1), model(tokens), rtol=1e-4, atol=1e-5)
 
 
 def layers_by_phase(recording):

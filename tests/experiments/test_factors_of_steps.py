@@ -130,6 +130,105 @@ def test_factors_of_the_batch_refuse_what_they_cannot_change():
     }
 
 
+def test_tokens_are_padded_where_the_axis_counts_them():
+    tokens = replace(OWN, axis="tokens")
+    against = step_change("padded_tokens").reason_against
+    assert against(Target(tokens, (3, 5))) is None
+    assert against(Target(OWN, (3, 5))) == "the axis is batch, and only tokens are padded"
+    assert against(Target(tokens, (32, 64))) == "every number of tokens is a multiple of 32"
+    steps = changed("padded_tokens", workload := Counting(), (30, 40), tokens)
+    steps.load(30)
+    assert workload.log == ["load 32"]
+
+
+class Words(nn.Module):
+    """A language model whose head has the weight of its words."""
+
+    def __init__(self, words=1009):
+        super().__init__()
+        self.words, self.head = nn.Embedding(words, 8), nn.Linear(8, words)
+        self.head.weight = self.words.weight
+
+    def forward(self, tokens):
+        return self.head(self.words(tokens))
+
+
+def test_a_padded_vocabulary_gives_the_results_and_gradients_of_the_plain_one():
+    tokens, targets = torch.randint(1009, (2, 6)), torch.randint(1009, (12,))
+    torch.manual_seed(0)
+    plain = Words()
+    torch.manual_seed(0)
+    padded = Words()
+    steps = changed("padded_vocabulary", Counting(padded))
+    steps.load(3)
+    steps.load(5)  # changed once
+    assert padded.head.weight.shape == (1024, 8)
+    assert padded.head.bias.shape == (1024,)
+    assert padded.head.weight is padded.words.weight
+    for model in (plain, padded):
+        nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets).backward()
+    torch.testing.assert_close(padded(tokens), plain(tokens))
+    torch.testing.assert_close(padded.head.weight.grad[:1009], plain.head.weight.grad)
+    assert not padded.head.weight.grad[1009:].any()
+    with pytest.raises(CurvescopeError, match="no linear layer of 1000 outputs or more"):
+        changed("padded_vocabulary", Counting(Words(1024))).load(3)
+    against = step_change("padded_vocabulary").reason_against
+    assert against(Target(OWN, (1, 2), operators=frozenset({"aten::embedding"}))) is None
+    known = Target(OWN, (1, 2), operators=frozenset({"aten::conv2d"}))
+    assert against(known) == "the steps look up no words"
+
+
+ATTENTION = {
+    "cudnn_attention": "cudnn",
+    "flash_attention": "flash",
+    "efficient_attention": "mem_efficient",
+    "math_attention": "math",
+}
+
+
+@ask_each("name", ATTENTION)
+def test_attention_runs_by_one_kernel_only(name):
+    switches = {
+        kind: (getattr(torch.backends.cuda, f"{kind}_sdp_enabled"), kind)
+        for kind in ATTENTION.values()
+    }
+    before = {kind: enabled() for kind, (enabled, _) in switches.items()}
+    try:
+        step_change(name).prepare(Target(OWN, (1, 2)))
+        left = {kind for kind, (enabled, _) in switches.items() if enabled()}
+    finally:
+        for kind, was in before.items():
+            getattr(torch.backends.cuda, f"enable_{kind}_sdp")(was)
+    assert left == {ATTENTION[name]}
+
+
+def test_attention_is_changed_where_there_is_some_that_runs_otherwise():
+    def against(*operators):
+        target = Target(OWN, (1, 2), operators=frozenset(operators))
+        return step_change("flash_attention").reason_against(target)
+
+    assert against() is None
+    assert against("aten::linear") == "the steps have no fused attention"
+    assert against("aten::_scaled_dot_product_cudnn_attention") is None
+    assert against("aten::_scaled_dot_product_flash_attention") == "its attention runs so already"
+
+
+def test_a_module_is_compiled_with_max_autotune_unless_its_user_compiles(monkeypatch):
+    import torch._inductor.config as config
+
+    with config.patch(max_autotune=False, coordinate_descent_tuning=False, compile_threads=1):
+        step_change("max_autotune").prepare(Target(OWN, (1, 2)))
+        assert config.max_autotune
+        assert config.coordinate_descent_tuning
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda call, **_: compiled.append(call) or call)
+    changed("max_autotune", Counting(nn.Linear(2, 2))).load(3)
+    assert len(compiled) == 1
+    own = Target(OWN, (3, 5), compiled_code={3: "code"})
+    workload = Counting(nn.Linear(2, 2))
+    assert step_change("max_autotune").change(workload, own) is workload
+
+
 def test_a_pause_is_as_long_as_the_step_before_it(monkeypatch):
     slept = []
     monkeypatch.setattr("curvescope.experiments.factors.processor.time.sleep", slept.append)

@@ -23,7 +23,7 @@ from typing import Any
 from curvescope.profiling.hardware.devices import Device, get_device
 
 from .build import LIBRARY, build
-from .measured import cost_lines, device_lines
+from .measured import cost_lines, device_lines, spread_lines
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = ROOT / "build" / "virtual" / "card"  # where the command line builds the card
@@ -57,6 +57,7 @@ class Card:
         costs: changed costs, by the names of `Costs` in src/card.h.
         plants: planted causes, each by the names of `Plant` there.
         facts: changed facts of all the devices, by the names of `DeviceFacts` there.
+        noise: the seed of what varies from run to run as on an H100; 0: nothing does.
     """
 
     devices: Sequence[str] = ("h100",)
@@ -64,6 +65,7 @@ class Card:
     costs: Mapping[str, float] = field(default_factory=dict)
     plants: Sequence[Mapping[str, Any]] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    noise: int = 0
 
     def lines(self, shared: Path) -> list[str]:
         """The configuration; `shared` is the file that the processes of a test share."""
@@ -75,6 +77,8 @@ class Card:
         lines += cost_lines(self.devices[0])  # one machine has one table of costs
         lines += [f"cost {name} {value}" for name, value in self.costs.items()]
         lines += [plant_line(plant) for plant in self.plants]
+        if self.noise:
+            lines += [f"noise {self.noise}", *spread_lines()]
         return lines
 
     def environment(self, folder: Path, libraries: Path = LIBRARIES) -> dict[str, str]:
@@ -169,6 +173,9 @@ def main() -> int:
     parser.add_argument(
         "--plant", action="append", default=[], metavar="NAME=VALUE,...", help="a planted cause"
     )
+    parser.add_argument(
+        "--noise", type=int, default=0, metavar="SEED", help="what varies as on an H100"
+    )
     parser.add_argument("command", nargs="+", help="after a --; it may have others")
     words = sys.argv[1:]
     at = words.index("--") if "--" in words else len(words)
@@ -181,6 +188,7 @@ def main() -> int:
         _pairs(chosen.cost),
         [_pairs(text.split(",")) for text in chosen.plant],
         _pairs(chosen.fact),
+        chosen.noise,
     )
     build(LIBRARIES)
     with tempfile.TemporaryDirectory() as folder:

@@ -21,6 +21,7 @@ from .card import ROOT, Card
 GPU = ROOT / "benchmarks" / "gpu"
 STAGES = (
     "gate",
+    "identical",
     "records",
     "diagnosis",
     "truth",
@@ -33,6 +34,9 @@ STAGES = (
 # --short` on the virtual card each ran once on 2026-11-27, after the last changes of the campaign,
 # and every command ended well but those of packages that are not installed and `checks`.
 NOT_RUN = {
+    "odd": "`diagnosis` runs the same command, test_surprises.py the size of 17",
+    "program": "its diagnosis is of real time; test_diagnosis.py diagnoses a program",
+    "transformer": "test_language_model.py diagnoses the same steps",
     "peaks": "21 s; test_measured.py holds the virtual card's products, and with them their peaks",
     "collector": "18 s, and it measures the host's time, which stands still here",
     "tests": "`make virtual` runs the same tests",
@@ -48,7 +52,7 @@ NOT_RUN = {
     "all-tests": "`make virtual` runs the same tests",
     "operators": "43 s, and most backends are missing; test_commands.py runs the benchmarks",
     "against-do-bench": "`outside` runs the same command",
-    "programs": "its diagnosis is of real time; test_diagnosis.py diagnoses a program",
+    "programs": "there is no JAX here",
     "frameworks": "there is no JAX here",
 }
 # The commands of the others are forks of one process, which has their imports; what is recorded is

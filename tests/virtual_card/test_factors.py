@@ -25,6 +25,13 @@ ELSEWHERE = {
     "locked_clock": "it is asked for: test_diagnosis.py",
     "inference_mode": "it is of forward steps: below",
     "compiled": "compiling takes a minute",
+    "max_autotune": "compiling takes a minute",
+    "padded_tokens": "it is of steps whose axis is tokens",
+    "padded_vocabulary": "it is of language models: test_factors_of_steps.py",
+    **{
+        f"{name}_attention": "test_language_model.py"
+        for name in ("cudnn", "flash", "efficient", "math")
+    },
     "more_versions": "it is of steps that their user compiles",
     "dynamic_shapes": "it is of steps that their user compiles",
     "static_shapes": "it is of steps that their user compiles",

@@ -53,6 +53,7 @@ def test_every_rule_reads_its_own_example_and_names_its_source(rule):
         ("void moe_align_block_size_kernel<int>", "expert routing"),
         ("void cutlass::device_kernel<flash::FlashAttnFwdSm90<float>>", "attention"),
         ("kernel_unified_attention_2d", "attention"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0", "attention"),
         ("void paged_attention_ll4mi_QKV_mfma16_kernel<0>", "attention"),
         ("void flashinfer::BatchPrefillWithPagedKVCacheKernel<float>", "attention"),
         ("void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>", "communication"),

@@ -33,6 +33,8 @@ struct MeasuredProduct {
 // What a library's kernel was on a real card.
 struct RecordedKernel {
   double ns;
+  int stream;        // 0: the caller's; else one of the library's own
+  double launch_ns;  // the host, in its launch; 0: the usual
   dim3 grid, block;
   int registers;
   std::size_t shared;
@@ -44,6 +46,8 @@ struct RecordedConvolution {
   std::string direction;            // fprop, dgrad or wgrad
   std::vector<std::int64_t> sizes;  // N C H W, K C R S, N K P Q
   std::vector<RecordedKernel> kernels;
+  // Whether the host paces it, so that only batches of its own size run so.
+  bool is_paced() const { return !kernels.empty() && kernels.front().launch_ns > 0; }
 };
 
 struct DeviceFacts {
@@ -89,6 +93,21 @@ struct Costs {
   double l2_speed = 1;               // bandwidth of what the L2 keeps over that of the memory; 1: it keeps nothing
   double power_ns = 14e6;            // in which the limit of power takes the clock down, and a pause brings it back
   double watts_idle = 70, watts_busy = 600, watts_limit = 700;
+  double energy_ns = 0;  // between two values of the energy counter; 0: it tells each moment
+  // What only a test asks for; 0: it is not there.
+  double ramp_ns = 0, ramp_after_ns = 1e8;       // in which the clock rises from the base clock, after such a pause
+  double heat_ns = 0, heat_clock = 0.7;          // of work without a pause, from which on the card is hot; its clock then
+  double other_ns = 0, other_every_ns = 100e6;   // work of another process, and from one to the next
+  double other_share = 0.5;                      // of the SMs that it takes
+};
+
+// What varies on a card, by factors: each call of the host, the host of a whole step, each short work and each long
+// one, the card of a step.
+enum class Spread { kCall, kHost, kWork, kLong, kStep };
+constexpr int kSpreads = 5;
+
+struct Quantile {
+  double share, factor;
 };
 
 // A cause that a test plants: what it does to the work that it matches. All that match apply, in their order.
@@ -109,6 +128,8 @@ struct Config {
   std::vector<DeviceFacts> devices;
   Costs costs;
   std::vector<Plant> plants;
+  std::uint64_t noise = 0;  // the seed; 0: every run is the same
+  std::vector<Quantile> spreads[kSpreads];
   int neighbour_pid = 0;  // a process that NVML tells of beside the own
   bool virtual_time = false;
   std::string shared_file;  // `SharedState` in clock.h
@@ -124,6 +145,12 @@ bool configure(const std::string& line);
 Ns now();                    // CLOCK_MONOTONIC, or the virtual time
 void wait_until(Ns when);    // sleeps, and spins only for the last microseconds
 void spend(double host_ns);  // the host's time in a call
+
+// ---- noise.cpp: factors that are 1 without noise
+
+double vary_call();
+double vary_work(double ns);
+void begin_step();  // the host has waited for the card
 
 // ---- streams.cpp: devices, streams, events and the order of work
 
@@ -201,6 +228,11 @@ struct Device {
   Ns clock_until = 0;
   double power_clock = 1;                    // that the limit of power leaves after the last kernel
   double slowed_ns = 0;                      // that a lower clock took away from the cycles of its SMs so far
+  Ns ramped_from = 0;                        // when the clock last began to rise
+  double heat_ns = 0;                        // of work less pauses
+  Ns energy_at = -1;                         // when the energy counter last moved
+  double millijoules = 0;                    // what it says
+  std::vector<Stream*> library_streams;      // that libraries made
   double moved_bytes = 0;                    // by all kernels so far
   std::map<const void*, double> touched_at;  // `moved_bytes` when an address was last used
 };
@@ -214,6 +246,9 @@ Stream* stream_of(cudaStream_t handle);
 Stream* new_stream(Device& on, bool blocking, int priority);
 Ns ready_of(const Device& on);
 void synchronize(const Device& on);  // waits for all work of the device
+void wait_for_work(Ns until);        // which ends a step
+void wait_event(Stream* stream, const Event& event);
+Stream* library_stream(Device& on, int number);  // from 1
 
 // Puts work into its stream: in its order, where the card has room, waiting while the queue is full. In a stream that
 // is captured it becomes a node.
@@ -226,6 +261,9 @@ Span place(Stream* stream, const Work& work, Ns earliest, std::uint32_t graph, s
 int resident_blocks(const DeviceFacts& on, const Work& work);
 double arithmetic_ns(const DeviceFacts& facts, const Work& work, double clock);  // without a kernel's fixed cost
 double locked_share(const Device& on);  // of the usual clock, where one is locked
+double resting_share(const Device& on);  // of the usual clock, after a pause
+bool is_hot(const Device& on);
+bool other_runs(Ns at);  // another process on the SMs
 double share_of_sms(const DeviceFacts& on, const Work& work);
 
 // The time of work that starts then; applies plants, which may change the work and the card's clock.
@@ -287,7 +325,7 @@ const char* kernel_name(const void* handle);  // mangled
 cudaError_t launch(const void* handle, dim3 grid, dim3 block, void** arguments, std::size_t shared, Stream* stream);
 const void* new_kernel(const std::string& name);  // a handle for a kernel of that mangled name
 // What NVIDIA's libraries launch, they launch through the runtime, and CUPTI tells of that call.
-void launch_from_library(const std::function<void()>& submits);
+void launch_from_library(const std::function<void()>& submits, double host_ns = 0);
 
 // ---- runtime.cpp, driver.cpp
 

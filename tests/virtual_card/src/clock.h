@@ -30,6 +30,7 @@ struct SharedState {
   std::atomic<int> processes[kMostProcesses];  // those that live in a virtual time
   WaitingThread waits[kMostWaits];
   std::atomic<double> locked_hz[kMostDevices];  // clocks that somebody locked through NVML; 0: none
+  std::atomic<std::uint64_t> drawn;             // numbers of noise so far
 };
 
 SharedState& shared();  // where no card was chosen, of this process alone

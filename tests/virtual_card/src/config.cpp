@@ -6,11 +6,14 @@
 //   fact NAME VALUE
 //   product PRECISION EXTENT NS CLOCK_HZ             a square product on a real card
 //   convolution DIRECTION SIZES                      N C H W, K C R S and N K P Q; begins one on a real card
-//   kernel NS GRID BLOCK REGISTERS SHARED NAME       a kernel of the last convolution
+//   kernel NS STREAM LAUNCH_NS GRID BLOCK REGISTERS SHARED NAME    a kernel of the last convolution
 //   cost NAME VALUE
+//   noise SEED
+//   spread NAME SHARE FACTOR ...                     quantiles of what varies, from the least
 //   plant NAME VALUE ...      pairs, by the fields of Plant
 //   forget_plants             all before it
 //   neighbour PID             a process that NVML tells of
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -86,7 +89,15 @@ std::map<std::string, Setter> fields_of(Costs* c) {
           {"l2_speed", number(&c->l2_speed)},
           {"watts_idle", number(&c->watts_idle)},
           {"watts_busy", number(&c->watts_busy)},
-          {"watts_limit", number(&c->watts_limit)}};
+          {"watts_limit", number(&c->watts_limit)},
+          {"energy_ns", number(&c->energy_ns)},
+          {"ramp_ns", number(&c->ramp_ns)},
+          {"ramp_after_ns", number(&c->ramp_after_ns)},
+          {"heat_ns", number(&c->heat_ns)},
+          {"heat_clock", number(&c->heat_clock)},
+          {"other_ns", number(&c->other_ns)},
+          {"other_every_ns", number(&c->other_every_ns)},
+          {"other_share", number(&c->other_share)}};
 }
 
 std::map<std::string, Setter> fields_of(Plant* p) {
@@ -126,11 +137,23 @@ bool read_measured(DeviceFacts* into, const std::string& kind, std::istringstrea
   } else {
     if (into->convolutions.empty()) return false;
     RecordedKernel k;
-    text >> k.ns >> k.grid.x >> k.grid.y >> k.grid.z >> k.block.x >> k.block.y >> k.block.z >> k.registers >> k.shared;
+    text >> k.ns >> k.stream >> k.launch_ns >> k.grid.x >> k.grid.y >> k.grid.z >> k.block.x >> k.block.y >> k.block.z >> k.registers >> k.shared;
     std::getline(text >> std::ws, k.name);
     into->convolutions.back().kernels.push_back(k);
   }
   return static_cast<bool>(text);
+}
+
+bool read_spread(Config* into, std::istringstream& text) {
+  const char* const kNames[kSpreads] = {"call", "host", "work", "long", "step"};  // by `Spread`
+  std::string name;
+  text >> name;
+  const auto found = std::find(std::begin(kNames), std::end(kNames), name);
+  if (found == std::end(kNames)) return false;
+  std::vector<Quantile>& spread = into->spreads[found - std::begin(kNames)];
+  spread.clear();
+  for (Quantile one{}; text >> one.share >> one.factor;) spread.push_back(one);
+  return spread.size() >= 2;
 }
 
 bool read_line(Config* into, const std::string& line) {
@@ -153,6 +176,8 @@ bool read_line(Config* into, const std::string& line) {
   if (kind == "product" || kind == "convolution" || kind == "kernel")
     return !into->devices.empty() && read_measured(&into->devices.back(), kind, text);
   if (kind == "neighbour") return static_cast<bool>(text >> into->neighbour_pid);
+  if (kind == "noise") return static_cast<bool>(text >> into->noise);
+  if (kind == "spread") return read_spread(into, text);
   if (kind == "forget_plants") {
     into->plants.clear();
     return true;

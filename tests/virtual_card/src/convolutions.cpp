@@ -55,13 +55,14 @@ bool has_shape(const RecordedConvolution& recorded, const std::vector<std::int64
          std::equal(images_again + 1, sizes.end(), shape.begin() + 7);
 }
 
-// Those of this shape and direction, by the number of images.
+// Those of this shape and direction, by the number of images; one that the host paces only for its own.
 std::vector<const RecordedConvolution*> recorded_of(const Convolution& c, const DeviceFacts& on) {
   std::vector<const RecordedConvolution*> found;
   if (c.precision != Precision::kFp32 || c.channels_last || c.image.size() != 4) return found;
   const auto shape = shape_of(c);
   for (const RecordedConvolution& one : on.convolutions) {
-    if (one.direction == kTitles[static_cast<int>(c.direction)] && has_shape(one, shape)) found.push_back(&one);
+    if (one.direction != kTitles[static_cast<int>(c.direction)] || !has_shape(one, shape)) continue;
+    if (!one.is_paced() || one.sizes[0] == c.image[0]) found.push_back(&one);
   }
   std::sort(found.begin(), found.end(), [](auto* a, auto* b) { return a->sizes[0] < b->sizes[0]; });
   return found;
@@ -72,6 +73,43 @@ double total_ns(const RecordedConvolution& one) {
   for (const RecordedKernel& kernel : one.kernels) sum += kernel.ns;
   return sum;
 }
+
+// Work on streams of the library, which begins after the caller's and which the caller's next work waits for.
+class Branches {
+ public:
+  explicit Branches(Stream* stream) : stream_(stream) {}
+  ~Branches() { join(); }
+  Branches(const Branches&) = delete;
+  Branches& operator=(const Branches&) = delete;
+
+  Stream* stream(int number) {
+    if (number == 0) {
+      join();
+      return stream_;
+    }
+    Stream* branch = library_stream(*stream_->device, number);
+    if (std::find(begun_.begin(), begun_.end(), branch) == begun_.end()) {
+      order(stream_, branch);
+      begun_.push_back(branch);
+    }
+    return branch;
+  }
+
+ private:
+  void join() {
+    for (Stream* branch : begun_) order(branch, stream_);
+    begun_.clear();
+  }
+
+  static void order(Stream* before, Stream* after) {
+    Event event;
+    record_event(before, &event);
+    wait_event(after, event);
+  }
+
+  Stream* stream_;
+  std::vector<Stream*> begun_;
+};
 
 // The kernels of the largest recorded number of images that is not above; between two their time is interpolated.
 void launch_recorded(const Convolution& c, Stream* stream) {
@@ -87,6 +125,7 @@ void launch_recorded(const Convolution& c, Stream* stream) {
     const double part = (images - low_images) / (static_cast<double>(all[next]->sizes[0]) - low_images);
     factor = 1 + part * (total_ns(*all[next]) / total_ns(low) - 1);
   }
+  Branches branches(stream);
   for (const RecordedKernel& kernel : low.kernels) {
     Work work;
     work.name = keep(kernel.name.c_str());
@@ -95,7 +134,8 @@ void launch_recorded(const Convolution& c, Stream* stream) {
     work.registers = kernel.registers;
     work.static_shared = kernel.shared;
     work.cycles = std::max(0.0, kernel.ns * factor - config().costs.kernel_ns) * on.clock_hz / 1e9;
-    launch_from_library([&] { submit(stream, work); });
+    Stream* on_stream = branches.stream(kernel.stream);
+    launch_from_library([&] { submit(on_stream, work); }, kernel.launch_ns);
   }
 }
 

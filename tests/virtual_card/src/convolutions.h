@@ -9,8 +9,9 @@
 namespace card {
 
 enum class Direction { kForward, kData, kFilter };
-// The second is faster, and takes a workspace; the third is what cuDNN chose on a real card.
-enum class Algorithm { kImplicitGemm, kPrecomputed, kRecorded };
+// The second is faster, and takes a workspace; the third is what cuDNN chose on a real card. The last is none of a
+// convolution.
+enum class Algorithm { kImplicitGemm, kPrecomputed, kRecorded, kAttention };
 
 struct Engine {
   Algorithm algorithm;

@@ -186,9 +186,40 @@ double locked_share(const Device& on) {
   return locked_hz > 0 ? std::min(1.0, locked_hz / on.facts->clock_hz) : 1;
 }
 
+double resting_share(const Device& on) {
+  const double base = on.facts->base_clock_hz / on.facts->clock_hz;
+  return config().costs.ramp_ns > 0 ? std::min(base, locked_share(on)) : locked_share(on);
+}
+
+bool is_hot(const Device& on) { return config().costs.heat_ns > 0 && on.heat_ns >= config().costs.heat_ns; }
+
+bool other_runs(Ns at) {
+  const Costs& costs = config().costs;
+  return costs.other_ns > 0 && std::fmod(static_cast<double>(at), costs.other_every_ns) < costs.other_ns;
+}
+
+namespace {
+
+// The clock of work that starts then, as heat and a pause before it leave it.
+double clock_after_pause(Device& on, Ns start, double pause_ns) {
+  const Costs& costs = config().costs;
+  on.heat_ns = std::max(0.0, on.heat_ns - pause_ns);
+  if (costs.ramp_ns > 0 && pause_ns > costs.ramp_after_ns) on.ramped_from = start;
+  double clock = is_hot(on) ? costs.heat_clock : 1;
+  if (costs.ramp_ns > 0) {
+    const double low = on.facts->base_clock_hz / on.facts->clock_hz;
+    clock = std::min(clock, 1 + (low - 1) * std::exp(-static_cast<double>(start - on.ramped_from) / costs.ramp_ns));
+  }
+  return clock;
+}
+
+}  // namespace
+
 Ns duration_of(Device& on, Work& work, Ns start) {
-  const double rested = towards(on.power_clock, 1, static_cast<double>(std::max<Ns>(0, start - on.clock_until)));
+  const auto pause_ns = static_cast<double>(std::max<Ns>(0, start - on.clock_until));
+  const double rested = towards(on.power_clock, 1, pause_ns);
   double clock = std::min(locked_share(on), std::max(rested, work.sustained_clock)), slower = 1, add_ns = 0;
+  clock = std::min(clock, clock_after_pause(on, start, pause_ns));
   for (const Plant& plant : config().plants) {
     if (!matches(plant, on, work, start)) continue;
     clock = std::min(clock, plant.clock);
@@ -199,11 +230,14 @@ Ns duration_of(Device& on, Work& work, Ns start) {
   double ns = config().costs.kernel_ns / clock + work.cycles / (on.facts->clock_hz * clock) * 1e9 +
               std::max(memory_ns(on, work), arithmetic_ns(*on.facts, work, clock));
   if (work.kind == Work::kCopy && work.copy_kind <= 2) ns = copy_ns(work);
+  if (other_runs(start)) slower /= 1 - config().costs.other_share;
   ns = ns * slower + add_ns;
+  ns *= vary_work(ns);
   touch(on, work);
   on.slowed_ns += (1 - clock) * ns;
   if (work.clocks != nullptr) write_clocks(on, work, start);
   on.power_clock = towards(rested, work.sustained_clock, ns);
+  on.heat_ns = std::min(on.heat_ns + ns, 2 * config().costs.heat_ns);
   on.clock = clock;
   on.clock_until = start + static_cast<Ns>(ns);
   return static_cast<Ns>(ns);

@@ -1,5 +1,5 @@
-// cuDNN: the descriptors of its backend API, by which PyTorch makes convolutions, and batch normalisation. Recurrent
-// networks, CTC and the spatial transformer are not here; nor are convolutions by the older API.
+// cuDNN: the descriptors of its backend API, by which PyTorch makes convolutions and fused attention, and batch
+// normalisation. Recurrent networks, CTC and the spatial transformer are not here; nor are convolutions by the older API.
 #include <cudnn.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "attention.h"
 #include "convolutions.h"
 
 namespace card {
@@ -115,11 +116,15 @@ Precision precision_of_tensor(int type) {
   return type == CUDNN_DATA_BFLOAT16 ? Precision::kBf16 : Precision::kFp32;
 }
 
+// The operations of a graph; none before they are set.
+std::vector<Shared> operations_of(const Shared& graph) {
+  const auto found = graph->attributes.find(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+  return found == graph->attributes.end() ? std::vector<Shared>{} : found->second.others;
+}
+
 // The convolution among the operations of a graph; false if it has none, as of what else PyTorch fuses by cuDNN.
 bool find_convolution(const Shared& graph, Convolution* out) {
-  const auto found = graph->attributes.find(CUDNN_ATTR_OPERATIONGRAPH_OPS);
-  if (found == graph->attributes.end()) return false;
-  for (const Shared& operation : found->second.others) {
+  for (const Shared& operation : operations_of(graph)) {
     for (const Parts& parts : kParts) {
       if (operation->type != parts.type) continue;
       const Shared image = other(operation, parts.image);
@@ -136,6 +141,46 @@ bool find_convolution(const Shared& graph, Convolution* out) {
   return false;
 }
 
+// Takes the extents of queries [N H S D], and of keys with their number and width in this order or the other.
+void take_extents(const Shared& queries, const Shared& keys, std::size_t number_at, Attention* out) {
+  const auto q = integers(queries, CUDNN_ATTR_TENSOR_DIMENSIONS), k = integers(keys, CUDNN_ATTR_TENSOR_DIMENSIONS);
+  out->batch = static_cast<double>(q.at(0));
+  out->heads = static_cast<double>(q.at(1));
+  out->queries = static_cast<double>(q.at(2));
+  out->width = static_cast<double>(q.at(3));
+  out->keys = static_cast<double>(k.at(number_at));
+  out->precision = precision_of_tensor(enumeration(queries, CUDNN_ATTR_TENSOR_DATA_TYPE));
+}
+
+// Attention is one operation, or in other versions products and what is between them; false if the graph is none.
+bool find_attention(const Shared& graph, Attention* out) {
+  constexpr int kForwardProducts = 2;
+  int products = 0;
+  for (const Shared& one : operations_of(graph)) {
+    if (one->type == CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR) {
+      take_extents(other(one, CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC), other(one, CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC), 2,
+                   out);
+      return true;
+    }
+    if (one->type == CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR) {
+      take_extents(other(one, CUDNN_ATTR_OPERATION_SDPA_BWD_QDESC), other(one, CUDNN_ATTR_OPERATION_SDPA_BWD_KDESC), 2,
+                   out);
+      return out->is_backward = true;
+    }
+    if (one->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR && ++products == 1) {
+      take_extents(other(one, CUDNN_ATTR_OPERATION_MATMUL_ADESC), other(one, CUDNN_ATTR_OPERATION_MATMUL_BDESC), 3,
+                   out);
+    }
+    // Which numbers its rows and columns masks those above the diagonal.
+    if (one->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) {
+      const Shared how = other(one, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+      out->is_causal |= enumeration(how, CUDNN_ATTR_POINTWISE_MODE) == CUDNN_POINTWISE_GEN_INDEX;
+    }
+  }
+  out->is_backward = products > kForwardProducts;
+  return products >= kForwardProducts;
+}
+
 // As cuDNN's documentation has it: a variable with the most MiB that a convolution may take.
 std::int64_t most_workspace() {
   const char* mib = std::getenv("CUDNN_CONV_WSCAP_DBG");
@@ -146,6 +191,8 @@ std::int64_t most_workspace() {
 std::vector<Engine> engines_of(const Shared& graph) {
   const DeviceFacts& on = *device(current_device()).facts;
   Convolution convolution;
+  Attention attention;
+  if (find_attention(graph, &attention)) return std::vector<Engine>{Engine{Algorithm::kAttention, false}};
   if (!find_convolution(graph, &convolution)) return {};
   std::vector<Engine> all;
   for (const Algorithm algorithm : {Algorithm::kImplicitGemm, Algorithm::kPrecomputed}) {
@@ -163,10 +210,32 @@ std::int64_t number_of(const Engine& engine) { return 2 * static_cast<int>(engin
 
 Engine engine_of(std::int64_t number) { return {static_cast<Algorithm>(number / 2), number % 2 == 1}; }
 
-Shared graph_of_plan(const Shared& plan, Engine* engine) {
-  const Shared chosen = other(other(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG), CUDNN_ATTR_ENGINECFG_ENGINE);
+// The graph of an engine's configuration.
+Shared graph_of(const Shared& configuration, Engine* engine) {
+  const Shared chosen = other(configuration, CUDNN_ATTR_ENGINECFG_ENGINE);
   *engine = engine_of(integers(chosen, CUDNN_ATTR_ENGINE_GLOBAL_INDEX).at(0));
   return other(chosen, CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
+}
+
+Shared graph_of_plan(const Shared& plan, Engine* engine) {
+  return graph_of(other(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG), engine);
+}
+
+std::int64_t workspace_of(const Shared& configuration) {
+  Engine engine{};
+  Convolution convolution;
+  Attention attention;
+  const Shared graph = graph_of(configuration, &engine);
+  if (find_convolution(graph, &convolution)) return workspace_bytes(convolution, engine);
+  return find_attention(graph, &attention) ? workspace_bytes(attention) : 0;
+}
+
+// Gives one value.
+template <typename Value>
+bool give(Value value, std::int64_t* count, void* elements) {
+  *count = 1;
+  if (elements != nullptr) std::memcpy(elements, &value, sizeof value);
+  return true;
 }
 
 // Answers of attributes that nobody set; false if there is none.
@@ -194,21 +263,12 @@ bool derive(const Shared& from, int which, std::int64_t wanted, std::int64_t* co
     if (is_noted && elements != nullptr && wanted > 0) std::memcpy(elements, &note, sizeof note);
     return true;
   }
-  if (which == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
-    Engine engine{};
-    Convolution convolution;
-    std::int64_t bytes = 0;
-    if (find_convolution(graph_of_plan(from, &engine), &convolution)) bytes = workspace_bytes(convolution, engine);
-    *count = 1;
-    if (elements != nullptr) std::memcpy(elements, &bytes, sizeof bytes);
-    return true;
-  }
-  if (which == CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT) {
-    const std::int64_t engines = 6;
-    *count = 1;
-    if (elements != nullptr) std::memcpy(elements, &engines, sizeof engines);
-    return true;
-  }
+  if (which == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)
+    return give(workspace_of(other(from, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)), count, elements);
+  if (which == CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE) return give(workspace_of(from), count, elements);
+  if (which == CUDNN_ATTR_ENGINECFG_SHARED_MEMORY_USED) return give(std::int32_t{0}, count, elements);
+  if (which == CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT)
+    return give(std::int64_t{2 * (static_cast<int>(Algorithm::kAttention) + 1)}, count, elements);
   return false;
 }
 
@@ -338,9 +398,16 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t handle, cudnnBac
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t) {
   card::Engine engine{};
   card::Convolution convolution;
-  if (!card::find_convolution(card::graph_of_plan(card::owner_of(plan)->described, &engine), &convolution))
+  card::Attention attention;
+  card::Stream* stream = card::stream_of(card::of(handle)->stream);
+  const card::Shared graph = card::graph_of_plan(card::owner_of(plan)->described, &engine);
+  if (card::find_attention(graph, &attention)) {
+    card::launch_attention(attention, stream);
+  } else if (card::find_convolution(graph, &convolution)) {
+    card::launch_convolution(convolution, engine, stream);
+  } else {
     return CUDNN_STATUS_NOT_SUPPORTED;
-  card::launch_convolution(convolution, engine, card::stream_of(card::of(handle)->stream));
+  }
   return CUDNN_STATUS_SUCCESS;
 }
 

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "../../native/fake_cupti_emit.h"
-#include "card.h"
+#include "attention.h"
 
 namespace card {
 
@@ -45,12 +45,13 @@ cudaError_t launch(const void* handle, dim3 grid, dim3 block, void** arguments, 
   work.block = block;
   work.dynamic_shared = shared;
   read_arguments(work, arguments);
+  if (arguments != nullptr) read_attention(*stream->device->facts, &work, arguments);
   submit(stream, work);
   return cudaSuccess;
 }
 
-void launch_from_library(const std::function<void()>& submits) {
-  CALL(cudaLaunchKernel_v7000, config().costs.launch_ns);
+void launch_from_library(const std::function<void()>& submits, double host_ns) {
+  CALL(cudaLaunchKernel_v7000, host_ns > 0 ? host_ns : config().costs.launch_ns);
   submits();
 }
 

@@ -108,7 +108,7 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   const Span span = submit(stream, work);
   if (stream->capture != nullptr) return cudaSuccess;
   const bool is_staged = kind == cudaMemcpyHostToDevice && bytes <= kStaged && !blocks;
-  if ((blocks && !inside) || (work.pageable && !is_staged)) wait_until(span.end);
+  if ((blocks && !inside) || (work.pageable && !is_staged)) wait_for_work(span.end);
   if (!inside || bytes <= kMostMoved) std::memmove(to, from, bytes);
   return cudaSuccess;
 }

@@ -13,7 +13,9 @@ namespace {
 
 enum NvmlReturn { kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kNotFound = 6, kInsufficientSize = 7 };
 constexpr int kSmClocks[] = {0, 1};  // NVML_CLOCK_GRAPHICS and _SM; 2 is that of the memory
-constexpr unsigned long long kIdle = 0x1, kSoftwarePowerCap = 0x4;      // nvmlClocksEventReasons
+// nvmlClocksEventReasons
+constexpr unsigned long long kIdle = 0x1, kSoftwarePowerCap = 0x4, kSoftwareThermalSlowdown = 0x20;
+constexpr double kCelsius = 50, kCelsiusHot = 87;
 constexpr char kUuid[] = "GPU-56000000-0000-0000-0000-0000000000%02x";  // as cuDeviceGetUuid_v2 has it
 constexpr Ns kRemembers = 100'000'000;  // for how long NVML tells the clock of the last kernel
 
@@ -53,7 +55,7 @@ struct FabricInfo {  // nvmlGpuFabricInfo_v2_t
 
 Device* device_of(void* handle) { return static_cast<Device*>(handle); }
 
-double clock_share(const Device& on) { return now() < on.clock_until + kRemembers ? on.clock : locked_share(on); }
+double clock_share(const Device& on) { return now() < on.clock_until + kRemembers ? on.clock : resting_share(on); }
 
 NvmlReturn give(unsigned int* to, double value) {
   *to = static_cast<unsigned int>(value);
@@ -186,7 +188,8 @@ NvmlReturn nvmlDeviceResetGpuLockedClocks(void* handle) {
 
 NvmlReturn nvmlDeviceGetCurrentClocksThrottleReasons(void* handle, unsigned long long* reasons) {
   const card::Device& on = *card::device_of(handle);
-  *reasons = card::clock_share(on) < card::locked_share(on) ? card::kSoftwarePowerCap : 0;
+  const bool is_slow = card::clock_share(on) < card::resting_share(on);
+  *reasons = is_slow ? (card::is_hot(on) ? card::kSoftwareThermalSlowdown : card::kSoftwarePowerCap) : 0;
   if (card::now() >= on.clock_until) *reasons |= card::kIdle;
   return kSuccess;
 }
@@ -205,17 +208,23 @@ NvmlReturn nvmlDeviceGetEnforcedPowerLimit(void*, unsigned int* milliwatts) {
 NvmlReturn nvmlDeviceGetTotalEnergyConsumption(void* handle, unsigned long long* millijoules) {
   static const card::Ns began = card::now();
   const card::Costs& costs = card::config().costs;
-  const double busy_s = static_cast<double>(card::device_of(handle)->busy_ns) / 1e9;
-  const double all_s = static_cast<double>(card::now() - began) / 1e9;
-  *millijoules = static_cast<unsigned long long>(
-      1e3 * (all_s * costs.watts_idle + busy_s * (costs.watts_busy - costs.watts_idle)));
+  card::Device& on = *card::device_of(handle);
+  const card::Ns elapsed = card::now() - began, period = std::max<card::Ns>(1, static_cast<card::Ns>(costs.energy_ns));
+  if (const card::Ns at = elapsed / period; at != on.energy_at) {
+    const double busy_s = static_cast<double>(on.busy_ns) / 1e9, all_s = static_cast<double>(elapsed) / 1e9;
+    on.energy_at = at;
+    on.millijoules = 1e3 * (all_s * costs.watts_idle + busy_s * (costs.watts_busy - costs.watts_idle));
+  }
+  *millijoules = static_cast<unsigned long long>(on.millijoules);
   return kSuccess;
 }
 
-NvmlReturn nvmlDeviceGetTemperature(void*, int, unsigned int* celsius) { return card::give(celsius, 50); }
+NvmlReturn nvmlDeviceGetTemperature(void* handle, int, unsigned int* celsius) {
+  return card::give(celsius, card::is_hot(*card::device_of(handle)) ? card::kCelsiusHot : card::kCelsius);
+}
 
 NvmlReturn nvmlDeviceGetUtilizationRates(void* handle, card::Utilization* rates) {
-  const bool busy = card::now() < card::ready_of(*card::device_of(handle));
+  const bool busy = card::now() < card::ready_of(*card::device_of(handle)) || card::other_runs(card::now());
   *rates = {busy ? 100u : 0u, 0};
   return kSuccess;
 }

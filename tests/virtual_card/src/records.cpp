@@ -195,7 +195,7 @@ Call::Call(bool is_driver, std::uint32_t id, double host_ns) : is_driver_(is_dri
   const int kind = is_driver ? CUPTI_ACTIVITY_KIND_DRIVER : CUPTI_ACTIVITY_KIND_RUNTIME;
   if (is_call_enabled(kind, id)) start_ = fake_cupti_now();
   if (any_enabled()) emit_external_correlation(current_call);
-  spend(host_ns > 0 ? host_ns : config().costs.call_ns);
+  spend((host_ns > 0 ? host_ns : config().costs.call_ns) * vary_call());
 }
 
 Call::~Call() {

@@ -119,11 +119,6 @@ int attribute(const DeviceFacts& facts, int index, cudaDeviceAttr which) {
   }
 }
 
-cudaError_t wait_for(Ns when) {
-  wait_until(when);
-  return cudaSuccess;
-}
-
 }  // namespace
 
 int device_attribute(int index, int which) {
@@ -379,7 +374,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const card::Ns start = card::now();
   const card::Stream* of = card::stream_of(stream);
   if (of->capture != nullptr) return call.ends(remember(cudaErrorStreamCaptureUnsupported));
-  card::wait_until(of->ready);
+  card::wait_for_work(of->ready);
   card::record_synchronization(of, start);
   return cudaSuccess;
 }
@@ -396,14 +391,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
   CALL(cudaStreamWaitEvent_v3020);
-  LOCK();
-  card::Stream* waits = card::stream_of(stream);
-  const card::Event& event_ = *card::of(event);
-  if (event_.capture != nullptr || waits->capture != nullptr) {
-    card::capture_wait(waits, event_);
-  } else if (event_.recorded && event_.at > waits->ready) {
-    waits->ready = event_.at;
-  }
+  card::wait_event(card::stream_of(stream), *card::of(event));
   return cudaSuccess;
 }
 
@@ -457,7 +445,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   CALL(cudaEventSynchronize_v3020);
-  return card::wait_for(card::of(event)->at);
+  card::wait_for_work(card::of(event)->at);
+  return cudaSuccess;
 }
 
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {

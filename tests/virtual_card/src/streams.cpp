@@ -112,7 +112,27 @@ void synchronize(const Device& on) {
     LOCK();
     until = ready_of(on);
   }
+  wait_for_work(until);
+}
+
+void wait_for_work(Ns until) {
   wait_until(until);
+  begin_step();
+}
+
+void wait_event(Stream* stream, const Event& event) {
+  LOCK();
+  if (event.capture != nullptr || stream->capture != nullptr) {
+    capture_wait(stream, event);
+  } else if (event.recorded && event.at > stream->ready) {
+    stream->ready = event.at;
+  }
+}
+
+Stream* library_stream(Device& on, int number) {
+  LOCK();
+  while (static_cast<int>(on.library_streams.size()) < number) on.library_streams.push_back(new_stream(on, false, 0));
+  return on.library_streams[static_cast<std::size_t>(number) - 1];
 }
 
 Span place(Stream* stream, const Work& work, Ns earliest, std::uint32_t graph, std::uint64_t node) {

@@ -29,6 +29,14 @@ bool read_file(const char* path, char (&text)[kBytes]) {
   return length > 0;
 }
 
+// Whether a thread has ended, though its process may still have a number until somebody asks how it ended.
+bool has_ended(int process, int thread) {
+  char path[128], text[512];
+  std::snprintf(path, sizeof path, "/proc/%d/task/%d/stat", process, thread);
+  const char* after_name = read_file(path, text) ? std::strrchr(text, ')') : nullptr;
+  return after_name == nullptr || after_name[2] == 'Z' || after_name[2] == 'X';
+}
+
 bool is_waiting(int thread) {
   const auto waits = [thread](const WaitingThread& one) { return one.process != 0 && one.thread == thread; };
   return std::any_of(std::begin(shared().waits), std::end(shared().waits), waits);
@@ -77,13 +85,15 @@ std::uint64_t done_by_all() {
   return sum;
 }
 
-// The end of the first wait; that of a process that is gone is forgotten.
+// The end of the first wait; that of a thread that has ended is forgotten.
 Ns first_limit() {
   Ns first = std::numeric_limits<Ns>::max();
   for (WaitingThread& one : shared().waits) {
     int process = one.process;
     if (process == 0) continue;
-    if (kill(process, 0) != 0) {
+    const int thread = one.thread;  // 0: it has only begun to wait
+    if (thread != 0 && has_ended(process, thread)) {
+      one.thread = 0;
       one.process.compare_exchange_strong(process, 0);
       continue;
     }

@@ -360,7 +360,7 @@ def test_the_page_has_the_term_in_the_step_and_on_a_finer_grid(page):
     assert factors["channels_last"]["taken"] is None
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (800, True), (375, False)])
 def test_experiments_are_drawn_at_any_width(page, width, dark):
@@ -399,6 +399,7 @@ def test_the_page_gives_a_setting_once(page):
     assert text.count("How: as in") == len(hows) - len(set(hows))
 
 
+@pytest.mark.slow
 @needs_browser
 def test_an_answer_leads_to_its_terms_causes_and_experiments(page):
     with Page(page) as opened:
@@ -421,6 +422,7 @@ def test_an_answer_leads_to_its_terms_causes_and_experiments(page):
         assert opened.problems == []
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_change_is_chosen_and_described(page):
     with Page(page) as opened:
@@ -447,6 +449,7 @@ def test_a_change_is_chosen_and_described(page):
         assert opened.problems == []
 
 
+@pytest.mark.slow
 @needs_browser
 def test_names_in_experiments_stay_text(tmp_path):
     def hostile(entries):

@@ -325,12 +325,13 @@ def test_an_input_the_model_cannot_take_is_said(workplace, command):
     assert "--input-shape" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code"),
     [
         ("SIGTERM", 143),
         pytest.param("SIGINT", 130, marks=pytest.mark.slow),
-        pytest.param("SIGHUP", 129, marks=pytest.mark.slow),
+        pytest.param("SIGHUP", 129, marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )
 def test_a_signal_keeps_what_is_whole_and_answers_from_it(
@@ -487,6 +488,7 @@ def test_too_small_an_address_space_is_refused_and_not_waited_in_for_ever():
     assert "Out of memory" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early", [False, True], ids=["in time", "while it is started again"])
 def test_an_interrupt_that_the_interpreter_swallows_still_ends_the_command(
     monkeypatch, capsys, early

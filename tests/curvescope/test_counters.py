@@ -434,6 +434,7 @@ def test_the_report_has_the_use_of_tensor_pipes_and_the_occupancy_where_they_wer
     assert rows[rest[-1]] == ([None, None, None], [None, None, 0.75])
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_page_draws_what_was_measured(process, recorded, tmp_path):
     process({16: counted(names_at(recorded, 16), tensor_pipe_use=0.25)})

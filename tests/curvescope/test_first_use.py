@@ -42,6 +42,7 @@ def test_a_function_that_takes_no_batch_is_refused_and_leaves_no_folder(step_fil
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_step_that_exits_says_so(step_file, command, tmp_path):
     """The command ended with the step's exit code, and without a word."""
     words = (

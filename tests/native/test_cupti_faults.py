@@ -169,7 +169,7 @@ def test_a_fork_in_the_midst_of_it_leaves_the_parents_records_whole(record_fake)
     ).sum() >= 10  # those that ended by exit flushed
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["os._exit(3)", "os.abort()", "os.kill(os.getpid(), 9)"])
 def test_records_flushed_before_a_sudden_end_are_there(record_fake, end):
     code, recording = record_fake(

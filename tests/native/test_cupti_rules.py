@@ -113,6 +113,7 @@ TOO_MANY = f"""
 """
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_held_up_does_not_crash_a_program_under_an_old_cupti(record_fake):
     code, recording = record_fake(TOO_MANY.format(toolkit="12.4"))
     assert code == 0
@@ -123,6 +124,7 @@ def test_a_writer_that_is_held_up_does_not_crash_a_program_under_an_old_cupti(re
     assert recording.meta["status"] == "incomplete"
 
 
+@pytest.mark.slow
 def test_a_newer_cupti_drops_and_counts_where_it_gets_no_buffer(record_fake):
     code, recording = record_fake(TOO_MANY.format(toolkit="13.0"))
     assert code == 0

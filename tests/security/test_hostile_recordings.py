@@ -299,6 +299,7 @@ def test_a_part_out_of_proportion_is_refused(rows, name, said, store, refusal_of
         assert "CURVESCOPE_LIMITS=10" in refusal_of("breakdown", store / "a")
 
 
+@pytest.mark.slow
 def test_many_parts_out_of_proportion_together_are_refused(store):
     for number in range(1, 5):
         bomb(store / "a" / "kernels" / f"{number:05d}.parquet", PART_FREE_ROWS, "k" * number)

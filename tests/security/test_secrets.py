@@ -261,6 +261,7 @@ def make_step(batch):
 QUICK = ["--quick", "--time-limit", "0.5"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -22,6 +22,7 @@ from curvescope.profiling.recording.store import open_recording
 
 from ...profiling.readers.made_profiles import query
 from ...shared import PROFILES
+from ...tables import grade
 
 RESNET = "kineto_resnet50_w0_a.pt.trace.json.gz"
 LOADER = "param_resnet.json.gz"
@@ -92,12 +93,10 @@ SHOWN = [
     ("pointwise kernels in a row", GPU_ONLY, 0.356, (COMPILED, DDP, VIDEO)),
 ]
 
-# The first file of each cause; CI asks of the others too.
+# The first file of each cause; the others ask the same question.
 FIRST_SHOWN = {cause: name for cause, name, *_ in reversed(SHOWN)}
-
-
-def slow_unless(quick):
-    return () if quick else pytest.mark.slow
+FIRST_ROWS = [row for row in SHOWN if FIRST_SHOWN[row[0]] == row[1]]
+NAMES = sorted({name for _, name, _, _ in SHOWN})
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +116,7 @@ def advice(imported_profile):
 
 @pytest.mark.parametrize(
     ("cause", "name", "at_most_ms", "not_in"),
-    [pytest.param(*row, marks=slow_unless(FIRST_SHOWN[row[0]] == row[1])) for row in SHOWN],
+    grade(SHOWN, quick=FIRST_ROWS[::4], in_ci=FIRST_ROWS),
 )
 def test_a_profile_suggests_a_cause_with_its_bound(cause, name, at_most_ms, not_in, advice):
     causes = {one.suggestion.cause: one for one in advice(name).advised}
@@ -174,11 +173,7 @@ def test_a_count_of_a_whole_recording_is_not_of_a_step(text_of, imported_profile
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=slow_unless(name in FIRST_SHOWN.values()))
-        for name in sorted({name for _, name, _, _ in SHOWN})
-    ],
+    "name", grade(NAMES, quick=(RESNET, OFFLOAD, EAGER), in_ci={*FIRST_SHOWN.values()})
 )
 def test_no_bound_is_more_than_the_step(name, advice):
     found = advice(name)

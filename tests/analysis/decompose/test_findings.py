@@ -62,7 +62,7 @@ def test_two_batch_sizes_have_an_excess_and_no_curvature():
 RUNS = 15
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.first_rows(1, in_ci=2)
 @pytest.mark.parametrize(
     ("noise", "effect", "least_saved"),
     [

@@ -107,6 +107,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_process_has_its_parents_libraries_and_prints_to_standard_error(tmp_path):
     (tmp_path / "timm").mkdir()
     (tmp_path / "timm" / "layers.py").write_text("print('of a library', flush=True)")
@@ -155,6 +156,7 @@ def test_a_signal_to_the_whole_job_is_left_to_the_parent():
         process.end()
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_no_temporary_folder(tmp_path):
     program = (
         "import os, signal\n"

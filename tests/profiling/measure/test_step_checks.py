@@ -171,6 +171,7 @@ def _facts_of(path):
     return lambda batch: examine([batch], recorded).facts[batch]
 
 
+@pytest.mark.slow
 def test_the_excess_of_sizes_beyond_the_limit_is_that_of_the_recompile_limit(tmp_path):
     """Times by hand: 1.5 times as long where torch's counters tell of no compiled code."""
     found = explained(
@@ -271,6 +272,7 @@ print(read_compilations().breaks_since(before))
 """
 
 
+@pytest.mark.slow
 def test_a_break_that_each_size_compiles_again_is_one_place(run_compiling, tmp_path):
     """Torch counts two places eight times for four sizes; those before the step are not its own."""
     first, since = run_compiling(TWO_PLACES, tmp_path).splitlines()[-2:]
@@ -336,6 +338,7 @@ def test_each_factor_changes_what_torch_compiles(run_compiling, tmp_path, factor
     assert printed.split("\n")[-2] == counted
 
 
+@pytest.mark.slow
 def test_the_counters_of_this_torch_are_read(run_compiling, tmp_path):
     """A change of their names would silence the check."""
     assert torch._dynamo.config.recompile_limit > 0

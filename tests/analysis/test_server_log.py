@@ -299,6 +299,7 @@ def test_options_that_a_log_does_not_have_are_refused(tmp_path, capsys):
     assert "--limit and --all" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_two_logs_are_compared_at_equal_requests(tmp_path, capsys):
     before, after = tmp_path / "before.log", tmp_path / "after.log"
     before.write_text(CLIFF)

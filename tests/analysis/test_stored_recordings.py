@@ -29,7 +29,11 @@ RATES = {
 }
 WIDEST = 200  # columns of a table that is piped
 EVERY = [*RECORDINGS, SWEEP, *FILES]
-ROWS = grade(EVERY, quick={SWEEP, *EVERY[::16]}, in_ci=EVERY[::4])
+QUICK = (
+    ROOT / "tests" / "data" / "causes" / "WaitsForItsInput",
+    PROFILES / "hta_triton_example.json.gz",
+)
+ROWS = grade(EVERY, quick=QUICK, in_ci=EVERY[::4])
 
 
 @pytest.fixture(scope="module", params=ROWS, ids=lambda path: path.name[:30])

@@ -156,6 +156,7 @@ def test_without_the_package_the_command_says_how_to_get_it(monkeypatch, refusal
     assert "curvescope[mcp]" in refusal_of("mcp")
 
 
+@pytest.mark.slow
 def test_the_command_serves_over_standard_input_and_output(run):
     async def talk():
         from mcp import Client, StdioServerParameters, stdio_client
@@ -370,6 +371,7 @@ def test_nothing_that_nobody_sees_reaches_an_agent(hidden, run, ask):
     assert hidden[0] not in refused.content[0].text
 
 
+@pytest.mark.slow
 def test_a_log_with_many_sizes_has_an_answer_of_bounded_size(tmp_path, ask):
     log = tmp_path / "server.log"
     climb = [size for size in range(1, 1500, 4) for _ in range(8)]

@@ -145,6 +145,7 @@ def test_the_terminal_leads_with_the_answers(tested, text_of):
     assert in_order(text_of("explain", tested, "--all"), *wanted) is True
 
 
+@pytest.mark.slow
 def test_the_best_batch_size_and_where_the_time_of_the_largest_goes_stand_before_the_curve(text_of):
     wanted = "Batch size: | Batch 32: the longest layer is | is the longest kernel | step ms"
     assert in_order(text_of("explain", EXAMPLE, "--all"), wanted) is True
@@ -181,6 +182,7 @@ def test_factors_have_a_column_where_the_words_have_room(tested, monkeypatch, te
     assert "padded_batch\n" in text_of("explain", tested, "--all")
 
 
+@pytest.mark.slow
 def test_untested_causes_bring_the_command_that_goes_on(tmp_path, text_of):
     path = write_tested(tmp_path / "run", experiments_wait_for_time=True)
     lead, command = (
@@ -199,6 +201,7 @@ def without_layers(steps, kernels):
     kernels["layer"], kernels["op"] = None, "aten::linear"
 
 
+@pytest.mark.slow
 def test_a_step_of_ones_own_without_layers_says_how_to_name_them(tmp_path, text_of):
     own = write_planted(tmp_path / "own", change=without_layers, mode="own")
     shown = text_of("explain", own, "--all")
@@ -286,6 +289,7 @@ def test_the_document_has_the_answers_first_and_every_outcome(tested, text_of):
     assert factors == [None, None, None, *of_fc6, None, "kept_memory", None, "no_onednn"]
 
 
+@pytest.mark.slow
 def test_without_experiments_it_says_how_to_run_them_or_why_not(tmp_path, text_of):
     write_planted(tmp_path / "new", torch_device="cpu")
     assert f"curvescope confirm {tmp_path / 'new'}" in " ".join(
@@ -300,6 +304,7 @@ def test_without_experiments_it_says_how_to_run_them_or_why_not(tmp_path, text_o
     assert f"curvescope confirm {tmp_path / 'new'}" in run["how_to_test"]
 
 
+@pytest.mark.slow
 def test_words_follow_the_axis(tmp_path, text_of):
     write_tested(
         tmp_path / "tokens", axis={"name": "tokens", "unit": "tokens"}, fixed={"batch": 16}

@@ -78,6 +78,7 @@ def test_architectures_that_no_nvrtc_here_knows_are_left_out_with_a_word(monkeyp
         bench_compile._list_architectures()
 
 
+@pytest.mark.slow
 def test_an_instruction_mix_that_cannot_be_had_is_said(here):
     nowhere = {**os.environ, "PATH": "/nonexistent"}
     words = ("bench", "compile", "launch", "--arch", "sm_35", "--mix", "--json")

@@ -59,6 +59,7 @@ def test_what_if_the_card_had_more_memory_or_sms(modelled, tmp_path, document_of
     assert compute["per_s"] == pytest.approx(2 * 8.87e12, rel=0.01)
 
 
+@pytest.mark.slow
 def test_cards_are_compared_with_the_error_of_the_model(modelled, tmp_path, document_of, text_of):
     """Another card is wrong in its own way; the same card with more memory is wrong alike in every
     layer whose kernel stays.

@@ -55,6 +55,7 @@ def test_a_straight_curve_passes(run):
     run(STRAIGHT).assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_an_accepted_anomaly_passes_and_another_one_fails(run, pytester):
     run(JUMP, "--curvescope-accept").assert_outcomes(passed=1)
     accepted = json.loads(

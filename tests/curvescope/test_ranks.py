@@ -332,6 +332,7 @@ def reduce_and_end_at_7(jobs):
 original_reduce_jobs = rank_jobs.reduce_jobs
 
 
+@pytest.mark.slow
 def test_a_recording_that_kills_its_process_is_left_out_and_its_neighbours_count(job, monkeypatch):
     jobs, _ = find_ranks([str(job)])
     monkeypatch.setattr(rank_jobs, "reduce_jobs", reduce_and_end_at_7)
@@ -339,6 +340,7 @@ def test_a_recording_that_kills_its_process_is_left_out_and_its_neighbours_count
         check_without_7(reducer.reduce(jobs), job)
 
 
+@pytest.mark.slow
 def test_several_processes_give_what_one_gives(job):
     jobs, _ = find_ranks([str(job)])
     with Reducer(len(jobs), workers=2) as reducer:

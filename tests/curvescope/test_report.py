@@ -627,6 +627,7 @@ def test_numbers_read_as_in_the_terminal(page):
                 assert shown.replace("−", "-") == python[name](value, *rest), (name, value, rest)
 
 
+@pytest.mark.slow
 def test_rows_of_two_recordings_are_those_of_compare(tmp_path, document_of):
     """Without layers, rows are operators with their shapes, which only some columns of the kernels
     tell.

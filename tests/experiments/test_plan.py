@@ -110,6 +110,7 @@ def test_a_bend_goes_through_all_stages_to_a_confirmed_cause_and_a_remedy(record
     assert "Run conv3 backward through oneDNN: -50 % of it at batch 16." in sentence(answer)
 
 
+@pytest.mark.slow
 def test_what_helped_a_term_is_measured_on_the_complete_step(record):
     path = record(JUMP)
     costs = {("conv3 backward", None): jump, ("conv3 backward", "one_thread"): line}
@@ -138,6 +139,7 @@ def test_what_helped_a_term_is_measured_on_the_complete_step(record):
     assert re.search(advice, sentence(answer))
 
 
+@pytest.mark.slow
 def test_one_thread_shows_idle_threads_where_it_is_no_faster(record):
     """On one thread the jump is gone, as all sizes take longer than they did on two."""
     path = record(JUMP)
@@ -146,6 +148,7 @@ def test_one_thread_shows_idle_threads_where_it_is_no_faster(record):
     assert explain(open_recording(path)).answers[0].cause == "idle threads"
 
 
+@pytest.mark.slow
 def test_one_experiment_on_a_term_tests_all_that_it_makes(record):
     """An excess from 8 to 16 and the fixed cost of 60 ms are of one layer: it runs once, at the
     sizes of both.
@@ -353,6 +356,7 @@ def test_an_undecided_factor_gets_more_rounds_though_another_one_does_not_fit_th
     assert not any("compiled" in one.factors for one in machine.made if one.functional)
 
 
+@pytest.mark.slow
 def test_the_diagnosis_after_an_experiment_is_that_of_the_recording(record):
     path = record(JUMP)
     before = explain(open_recording(path))
@@ -371,6 +375,7 @@ def faults_at_16(batch, duration_ns):
     }
 
 
+@pytest.mark.slow
 def test_a_cause_that_another_one_outbids_is_tested_too(record):
     """Another kernel runs at 16, in fresh memory; the memory makes the jump."""
     kernel = lambda b: ("mkl_sgemm" if b < 16 else "jit_gemm", jump(b), {})  # noqa: E731
@@ -416,7 +421,7 @@ def test_a_long_screen_tries_some_factors_now_and_the_others_last(record):
     assert between
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("of_others", ["aten::mm", "aten::threshold"])
 def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the_same_operators(
     record, of_others

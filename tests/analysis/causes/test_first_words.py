@@ -160,6 +160,7 @@ def test_copies_of_a_vector_sum_are_no_offloaded_weights(tmp_path, advice):
     assert facts_of(copied)["copies in which nothing else runs"] == pytest.approx(90.0)
 
 
+@pytest.mark.slow
 @ask_each(
     ("memory", "do"),
     [

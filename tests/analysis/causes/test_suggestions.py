@@ -116,7 +116,7 @@ def advice(imported_profile):
 
 @pytest.mark.parametrize(
     ("cause", "name", "at_most_ms", "not_in"),
-    grade(SHOWN, quick=FIRST_ROWS[::4], in_ci=FIRST_ROWS),
+    grade(SHOWN, quick=FIRST_ROWS[::8], in_ci=FIRST_ROWS),
 )
 def test_a_profile_suggests_a_cause_with_its_bound(cause, name, at_most_ms, not_in, advice):
     causes = {one.suggestion.cause: one for one in advice(name).advised}
@@ -393,6 +393,7 @@ def test_operators_of_the_host_that_make_a_batch_are_input():
     assert waiting_for_input.suggest(replace(step, on_host=False)) is None
 
 
+@pytest.mark.slow
 def test_the_gpu_that_waits_least_comes_last(advice):
     told = {one.suggestion.cause: one for one in advice(GPUS).advised}
     one = told["exposed communication"]

@@ -200,6 +200,7 @@ rows = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(rows, st.integers(1, 5))
 def test_any_overlap_is_shared_alike(drawn, pieces):

@@ -152,6 +152,7 @@ def slow_layer(rounds, profiled_rounds, seed):
     return diagnose(Recorded(steps, kernel_times=times))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rounds", "profiled_rounds", "stars"),
     [
@@ -175,7 +176,7 @@ def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(
     assert sum(first.shares[0].real for first in found) >= stars
 
 
-@pytest.mark.first_rows(1, in_ci=4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape",
     ["independent", "shared inside a round", "a tenth of the steps disturbed", "busy neighbour"],

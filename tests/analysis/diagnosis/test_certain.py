@@ -84,6 +84,7 @@ def test_counted_work_leads_a_larger_time_whose_cause_is_unknown():
     assert second.where == "last forward"
 
 
+@pytest.mark.slow
 @ask_each("seed", range(6))
 def test_nothing_planted_is_nothing_certain(seed):
     found = planted("nothing", seed)

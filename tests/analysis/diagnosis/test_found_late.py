@@ -29,6 +29,7 @@ def diagnosis():
     return explain(open_recording(FOUND_LATE))
 
 
+@pytest.mark.slow
 def test_the_anomaly_beside_the_found_size_is_split_into_its_layers(diagnosis):
     """At 17 an FFT's products are 2,112 kernels, at 16 and 32 they are one."""
     first = diagnosis.explanations[0]

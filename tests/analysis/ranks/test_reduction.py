@@ -58,6 +58,7 @@ def same(one, other):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(recordings(), min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_ranks_add_up_in_any_order_and_grouping(found, random):
@@ -73,6 +74,7 @@ def test_ranks_add_up_in_any_order_and_grouping(found, random):
     assert same(whole, combine([combine(shuffled[:cut]), combine(shuffled[cut:])]))
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(recordings(), st.integers(0, 4))
 def test_pieces_of_one_rank_add_up_to_it(found, cut):

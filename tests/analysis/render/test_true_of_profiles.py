@@ -49,6 +49,7 @@ def test_steps_that_wait_for_the_loader_are_steps(imported_profile, document_of,
     assert "another kind" not in text
 
 
+@pytest.mark.slow
 def test_an_imported_sweep_says_at_once_which_steps_no_estimate_uses(said, tmp_path):
     profile = PROFILES / "param_resnet.json.gz"
     imported = said(

@@ -170,6 +170,7 @@ def test_an_interrupted_experiment_uses_its_complete_rounds():
     )
 
 
+@pytest.mark.slow
 def test_nothing_is_confirmed_where_nothing_is():
     line = {
         name: {2: 7.0, 4: 11.0, 8: 19.0} for name in (None, "onednn", "one_thread", "other_layout")

@@ -136,6 +136,7 @@ def test_a_limit_holds_where_a_profile_takes_long_to_convert(sweep, largest_s, c
     assert min(rounds_of(recording).values()) >= 3
 
 
+@pytest.mark.slow
 def test_making_a_step_is_no_conversion_of_its_profile(sweep):
     """Each size is compiled for 7 s when it first runs; four of them are half of the time."""
     ran = set()
@@ -182,6 +183,7 @@ def test_a_gpu_profiles_every_second_round_after_two(sweep, monkeypatch):
     assert timed.groupby("round")["batch"].nunique().eq(len(BATCHES)).all()
 
 
+@pytest.mark.slow
 def test_second_profiles_leave_time_to_sizes_that_are_found_later(sweep):
     """Three sizes take 9 of 60 s for their first profiles; all second ones would make it 18."""
     recording, _ = sweep(0.04, batches=(1, 8, 32), conversion=3.0)
@@ -199,6 +201,7 @@ def test_a_few_rounds_of_fast_steps_are_made_however_short_the_limit_is(sweep):
     assert took_s <= 3.3
 
 
+@pytest.mark.slow
 def test_steps_that_fit_are_measured_at_every_size_in_many_rounds(sweep):
     """Two rounds are profiled, as marks time every one."""
     recording, took_s = sweep(0.3)

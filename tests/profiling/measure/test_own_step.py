@@ -100,6 +100,7 @@ def test_kernels_have_the_layers_and_phases_of_the_users_step(recorded):
     assert recorded.meta["layer_classes"] == {"0": "Linear", "1": "ReLU", "2": "Linear"}
 
 
+@pytest.mark.slow
 def test_without_a_module_kernels_have_operators_and_phases_but_no_layer(tmp_path):
     def bare(batch):
         step = make_step(batch)

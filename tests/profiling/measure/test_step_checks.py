@@ -214,6 +214,7 @@ print(dict(read_compilations().breaks))
 """
 
 
+@pytest.mark.slow
 def test_graph_breaks_are_counted_by_their_reason(run_compiling, tmp_path):
     printed = run_compiling(BROKEN_GRAPH, tmp_path)
     ((reason, count),) = ast.literal_eval(printed.splitlines()[-1]).items()
@@ -241,7 +242,7 @@ print(dict(read_compilations().breaks), set(read_compilations().places))
 """
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
 def test_a_program_without_a_break_has_none(run_compiling, tmp_path, optimizer):
     """Torch divides the graph around the step of each of its optimizers; and ranges of layers, in
@@ -322,7 +323,7 @@ print(counts.compiled, counts.refused > 0)
 """
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factor", "dynamic", "counted"),
     [

@@ -67,6 +67,7 @@ def used(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(NUMBERS, TEXTS, NUMBERS), max_size=60),

@@ -105,7 +105,7 @@ def test_what_if_needs_facts_of_the_gpu(facts, refusal_of):
 GPUS = ("k40", "titanx_maxwell", "gtx1080", "titanx_pascal", "p100", "v100", "h200")
 
 
-@pytest.mark.first_rows(3)
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("device", GPUS)
 def test_every_network_is_modelled_and_every_gpu(device, tmp_path):
     """Each network on two or three of the GPUs: a GPU has the same rules for all, and a network the

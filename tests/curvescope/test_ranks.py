@@ -65,7 +65,7 @@ def test_it_is_shown(job, text_of):
     assert "rank 5 (1 rank) less the others (11 ranks): 0 ms a step" in text
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "ranks", "expected"),
     [

@@ -188,6 +188,7 @@ def test_a_profile_whose_every_step_was_profiled_has_a_report(tmp_path, capsys):
     assert run["explain"]["anomalies"][0]["attribution"]["causes"][0]["cause"] == "algorithm switch"
 
 
+@pytest.mark.slow
 def test_steps_without_a_kernel_have_a_report_without_a_roofline(tmp_path, capsys):
     """As ranges recorded around a program without a GPU: the roofline's refusal used to be the
     report's.

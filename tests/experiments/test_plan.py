@@ -179,6 +179,7 @@ def test_one_experiment_on_a_term_tests_all_that_it_makes(record):
     assert answers["fixed cost"].remedy.term_gain.value == pytest.approx(60 / 72, abs=0.02)
 
 
+@pytest.mark.slow
 def test_what_a_term_does_not_show_alone_suggests_no_factor(record):
     """The step has a fixed cost of 60 ms in the layer, which alone has none: shares of that are
     noise.
@@ -248,6 +249,7 @@ def test_without_operators_no_term_runs_alone(tmp_path):
     assert experiment is None or experiment.scope == Scope.STEP
 
 
+@pytest.mark.slow
 def test_an_undecided_factor_gets_more_rounds_once(record):
     path = record(JUMP)
     half = lambda b: line(b) if b < 16 else 3.0 * b + 24.0  # noqa: E731
@@ -269,6 +271,7 @@ def test_the_plan_is_a_function_of_the_recording_and_keeps_to_the_time(record):
     assert next_experiment(open_recording(path), 0.5) is None
 
 
+@pytest.mark.slow
 def test_an_interrupted_experiment_is_made_once_more(record):
     path = record(JUMP)
     first = next_experiment(open_recording(path), 60.0)
@@ -460,7 +463,7 @@ def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the
     )
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("best_holds", [True, False])
 def test_a_factor_that_takes_much_less_away_than_the_best_one_comes_only_if_that_one_fails(
     record, best_holds

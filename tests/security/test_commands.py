@@ -47,7 +47,7 @@ ALIKE = {
     *("explain --as-env", "diagnose --of energy", "diagnose --card gtx1080"),
     "doctor --list networks",
 }
-QUICK = ("explain", "scale read", "runs")
+QUICK = ("explain",)
 # Each with exit codes: 2 where there is nothing of the kind here, e.g. no GPU.
 LINES = {
     "diagnose": ["alexnet", *SHORT, "--experiments", "2s", "-o", "new"],

@@ -378,6 +378,7 @@ def dotted(function):
 RUNS_THE_PROGRAM = ROOT / "profiling" / "collect" / "startup" / "assigned.py"
 
 
+@pytest.mark.slow
 def test_nothing_goes_through_a_shell():
     calls = [
         (path, node)

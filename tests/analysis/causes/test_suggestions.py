@@ -145,6 +145,7 @@ def test_where_a_profile_cannot_tell_it_says_so(name, said, text_of, imported_pr
     assert "no wait of the host" not in text
 
 
+@pytest.mark.slow
 def test_factors_save_at_most_what_the_suggestions_do_that_name_them(advice, imported_profile):
     shares = suggest_shares(open_recording(imported_profile(SMALL)))
     found = advice(SMALL)
@@ -184,6 +185,7 @@ def test_no_bound_is_more_than_the_step(name, advice):
     assert bounds == sorted(bounds, reverse=True)
 
 
+@pytest.mark.slow
 def test_copies_that_nothing_hides_by_hand(advice):
     """Time in which a copy from the host runs and nothing else, by a sweep over the file's own
     events.
@@ -406,7 +408,7 @@ def test_a_bound_of_pointwise_kernels_is_of_one_gpu(advice):
     assert told["pointwise kernels in a row"].at_most_ms == pytest.approx(74.25, abs=0.05)
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [REDUCED, CHECKPOINTED, RESIZED])
 def test_no_one_comes_last_where_one_gpu_is_recorded(name, advice):
     assert not any("comes last" in one.do for one in advice(name).advised)

@@ -63,6 +63,7 @@ def test_small_kernels_that_begin_as_the_host_launches_them_wait_for_it(diagnosi
     assert claim.amount == pytest.approx(case.coefficient(17) * paced.waits_ms)
 
 
+@pytest.mark.slow
 def test_what_one_profile_suggests_for_such_kernels_is_a_graph():
     recording = open_recording(FOUND_LATE)
     step = average_profile(recording, break_down_recording(recording, batch=17))

@@ -173,6 +173,7 @@ def test_the_last_rounds_on_a_gpu_visit_every_size(sweep, monkeypatch, limit_s):
     assert set(sizes) == {len(BATCHES)}
 
 
+@pytest.mark.slow
 def test_a_gpu_profiles_every_second_round_after_two(sweep, monkeypatch):
     on_gpu(monkeypatch)
     steps = sweep(0.02, limit_s=20.0, conversion=0.05)[0].frame("steps")
@@ -267,6 +268,7 @@ def test_the_time_left_falls_and_what_fits_is_said(sweep, largest_s):
         assert reports[-1].allows == f"about {max(made.values())} rounds of {sizes}"
 
 
+@pytest.mark.slow
 def test_a_sweep_without_a_limit_makes_all_its_rounds(sweep):
     recording, took_s = sweep(5.0, limit_s=None, protocol="addfor")
     assert set(rounds_of(recording).values()) == {10}

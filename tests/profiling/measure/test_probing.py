@@ -31,6 +31,7 @@ def test_a_published_anomaly_is_found_at_its_size(published):
     assert found(published, "even", range(3)) == 3
 
 
+@pytest.mark.slow
 def test_nine_of_ten_published_anomalies_are_found_at_their_size_beside_slow_states():
     """A quarter of the visits run 8 % slower."""
     assert sum(found(published, "two states", range(1)) for published in PUBLISHED) >= 0.9 * len(

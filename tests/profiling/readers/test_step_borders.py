@@ -143,6 +143,7 @@ def test_two_optimizers_of_one_backward_pass_end_one_step(tmp_path):
     assert (len(steps), meta["steps_from"]) == (3, "the ends of the optimizer's steps")
 
 
+@pytest.mark.slow
 def test_work_of_one_device_can_be_read_alone(tmp_path, imported_profile):
     two = PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz"
     both = open_recording(imported_profile(two.name))

@@ -8,7 +8,7 @@ with the fields of https://github.com/apache/parquet-format/blob/master/src/main
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -29,13 +29,19 @@ class _Head(NamedTuple):
     packed: int  # bytes of the page in the file
 
 
-def count_unpacked_bytes(source: pa.NativeFile, metadata: pq.FileMetaData) -> int:
-    """What all pages of a file unfold to, in bytes; ValueError: a head of one cannot be read."""
+def count_unpacked_bytes(
+    source: pa.NativeFile, metadata: pq.FileMetaData, columns: Collection[str] | None = None
+) -> int:
+    """What the pages of some columns, or of all, unfold to, in bytes; ValueError: a head of one
+    cannot be read.
+    """
     total = 0
     for group in range(metadata.num_row_groups):
         for place in range(metadata.num_columns):
             column = metadata.row_group(group).column(place)
-            total += sum(head.unpacked for head in _heads(source, column))
+            name, _, _ = column.path_in_schema.partition(".")
+            if columns is None or name in columns:
+                total += sum(head.unpacked for head in _heads(source, column))
     return total
 
 

@@ -32,6 +32,7 @@ from .schema import Table, conform
 
 _ENDING = ".parquet"
 _PIECE_ROWS = 1 << 17  # of pieces of small parts
+_SMALL_BYTES = 1 << 20
 
 
 def write_part(part: AnyPath, schema: Table, rows: pa.Table) -> None:
@@ -80,10 +81,10 @@ def _read_stored(
 ) -> pa.Table:
     """The rows of a part as they are stored, which may lack columns."""
     with _open_part(part) as source:
-        file = _open_checked(source, wanted)
+        file = _open_checked(source, wanted, columns)
         there = file.metadata.schema.names
         stored = None if columns is None else [name for name in columns if name in there]
-        rows = file.read(stored)
+        rows = file.read(stored, use_threads=not _is_small(source))
         return rows if encoded else _decode_texts(rows, source.size())
 
 
@@ -156,10 +157,20 @@ def _conform_each(stored: Mapping[AnyPath, pa.Table], wanted: Table) -> Iterator
             yield conform(wanted, rows)
 
 
-def _open_checked(source: pa.NativeFile, wanted: Table) -> pq.ParquetFile:
-    """Open a part whose size is in proportion, with dictionary-encoded text."""
-    file = pq.ParquetFile(source, pre_buffer=True)
-    _check_unpacked(source, file.metadata)
+def _is_small(source: pa.NativeFile) -> bool:
+    """Whether threads take longer to start than to read a part."""
+    return isinstance(source, pa.OSFile) and source.size() < _SMALL_BYTES
+
+
+def _open_checked(
+    source: pa.NativeFile, wanted: Table, columns: Collection[str] | None = None
+) -> pq.ParquetFile:
+    """Open a part whose size is in proportion, to read some columns, with dictionary-encoded
+    text.
+    """
+    buffer = not _is_small(source)
+    file = pq.ParquetFile(source, pre_buffer=buffer)
+    _check_unpacked(source, file.metadata, columns)
     there = file.metadata.schema.names
     text = [
         column.name
@@ -168,12 +179,15 @@ def _open_checked(source: pa.NativeFile, wanted: Table) -> pq.ParquetFile:
     ]
     if not text:
         return file
-    return pq.ParquetFile(source, metadata=file.metadata, read_dictionary=text, pre_buffer=True)
+    return pq.ParquetFile(source, metadata=file.metadata, read_dictionary=text, pre_buffer=buffer)
 
 
-def _check_unpacked(source: pa.NativeFile, metadata: pq.FileMetaData) -> None:
+def _check_unpacked(
+    source: pa.NativeFile, metadata: pq.FileMetaData, columns: Collection[str] | None
+) -> None:
     """Refuse a part out of proportion to its file: by what its footer says, then, as that may lie,
-    by what each page says. A remote store is asked for no page: each would be a request.
+    by what each page of the columns says. A remote store is asked for no page: each would be a
+    request.
     """
     size = source.size()
     check_limit(
@@ -183,7 +197,7 @@ def _check_unpacked(source: pa.NativeFile, metadata: pq.FileMetaData) -> None:
     most = max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * size)
     unpacked = sum(group.total_byte_size for group in groups)
     if isinstance(source, pa.OSFile):
-        unpacked = max(unpacked, count_unpacked_bytes(source, metadata))
+        unpacked = max(unpacked, count_unpacked_bytes(source, metadata, columns))
     check_limit(unpacked, most, f"unpacked bytes in {size:,}")
 
 

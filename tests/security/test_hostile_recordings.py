@@ -356,6 +356,18 @@ def test_the_pages_of_a_part_say_what_its_footer_says(store):
         assert 0.5 * said < count_unpacked_bytes(source, metadata) <= said
 
 
+def test_only_the_pages_of_columns_that_are_read_are_looked_at(store):
+    """A part of forty columns has as many heads; what is not read is not unpacked."""
+    part = store / "a" / "kernels" / "00000.parquet"
+    with pa.OSFile(os.fsencode(part)) as source:
+        metadata = pq.read_metadata(part)
+        every = count_unpacked_bytes(source, metadata)
+        each = [count_unpacked_bytes(source, metadata, [name]) for name in metadata.schema.names]
+    assert len(each) > 1
+    assert min(each) > 0
+    assert sum(each) == every
+
+
 @ask_each("data", [b"", b"\x15", b"\xff" * 40, b"\x1c" * 99, b"\x15\0\x15\x01\0", b"\0"])
 def test_what_is_no_head_of_a_page_is_refused(data):
     with pytest.raises(ValueError, match="head of a page"):

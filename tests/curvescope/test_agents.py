@@ -339,7 +339,7 @@ def test_a_profile_of_one_size_is_answered_with_what_is_suggested(tmp_path, ask)
     assert answer["families_ms"][0] == ["copy and layout", 55.79]
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["x" * 10_000, "x/" * 5_000, "y" * 300])
 def test_a_path_that_is_too_long_is_refused_with_a_sentence(path, run, ask):
     _, refused = ask("verdict", recording=path)

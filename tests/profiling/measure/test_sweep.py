@@ -69,6 +69,7 @@ def test_every_step_is_kept(recorded):
     assert recorded.meta["lost"] == {}
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])
 def test_the_breakdown_of_every_batch_adds_up_to_the_measured_step(recorded, by):
     for batch in BATCHES:

@@ -21,6 +21,7 @@ _STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _M
     13
 )
 _DEEPEST = 8  # structures in each other; a head has three
+_CUT_OFF = "the head of a page is cut off"
 
 
 class _Head(NamedTuple):
@@ -118,11 +119,14 @@ class _Reader:
     def _pass(self, count: int) -> None:
         self.at += count
         if self.at > len(self._data):
-            raise ValueError("the head of a page is cut off")
+            raise ValueError(_CUT_OFF)
 
     def _byte(self) -> int:
-        self._pass(1)
-        return self._data[self.at - 1]
+        at = self.at
+        if at >= len(self._data):
+            raise ValueError(_CUT_OFF)
+        self.at = at + 1
+        return self._data[at]
 
     def _varint(self) -> int:
         value = shift = 0

@@ -175,6 +175,7 @@ def test_the_command_serves_over_standard_input_and_output(run):
     assert "--help" in refused.content[0].text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["msgspec", "json", "signal", "curvescope"])
 def test_no_file_of_the_folder_that_is_read_runs(module, tmp_path, run, monkeypatch):
     (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
@@ -280,6 +281,7 @@ def test_a_root_must_be_a_folder(tmp_path, refusal_of):
     assert "is no folder" in refusal_of("mcp", tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_answers_are_bounded_whatever_names_and_lists_a_recording_has():
     name = "void kernel<float, 4>(float *, int) " * 2000
     row = {"label": name, "time_ms": 1.23456789, "reasons": [name] * 300}

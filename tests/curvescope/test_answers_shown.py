@@ -219,6 +219,7 @@ def test_a_step_of_ones_own_without_layers_says_how_to_name_them(tmp_path, text_
     assert "step.module" not in graphed
 
 
+@pytest.mark.slow
 def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_path, text_of):
     def beside_others(steps, _):
         steps["run_queue_wait_ns"] = steps["duration_ns"].where(
@@ -248,6 +249,7 @@ def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_
     }
 
 
+@pytest.mark.slow
 def test_where_disturbed_visits_prevail_the_answer_begins_with_them(text_of):
     """A recorded sweep beside a busy neighbour."""
     said = (
@@ -347,6 +349,7 @@ class Texts(HTMLParser):
         self.found.append(data)
 
 
+@pytest.mark.slow
 def test_the_page_has_the_term_in_the_step_and_on_a_finer_grid(page):
     run = embedded(page)["runs"][0]
     bend, _, fixed = run["explain"]["answers"]

@@ -145,6 +145,7 @@ def test_no_neighbour_is_better_where_time_is_in_proportion(planted, document_of
     assert "No neighbour of 1 problem takes 5 % less." in text
 
 
+@pytest.mark.slow
 def test_one_row_less_counts_for_as_much_work(planted, text_of):
     """65 rows run two tiles of 64."""
     planted(lambda problem: 1e6 * -(-problem.n // 64), *linears(2, 65))

@@ -421,6 +421,7 @@ def test_help_imports_nothing_heavy(tmp_path):
         assert name in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "spared"), [("runs", True), ("doctor --list devices", False)])
 def test_the_process_of_a_command_that_reads_starts_and_ends_sooner(name, spared, tmp_path):
     code = (

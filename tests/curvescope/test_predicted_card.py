@@ -42,6 +42,7 @@ def test_a_model_repeats_itself_but_its_intervals_are_not_empty(modelled):
         assert time_ms["low"] < 0.97 * time_ms["value"] < 1.03 * time_ms["value"] < time_ms["high"]
 
 
+@pytest.mark.slow
 def test_what_if_the_card_had_more_memory_or_sms(modelled, tmp_path, document_of):
     times_ms, names = {}, {}
     for facts in ("", "memory_bytes=12GiB", "sm_count=40"):

@@ -277,6 +277,7 @@ def test_a_scheduler_that_is_not_there_is_said(job, monkeypatch, refusal_of):
     )
 
 
+@pytest.mark.slow
 def test_a_recording_that_kills_every_worker_is_left_out_and_its_neighbours_count(job, monkeypatch):
     """A fake of Dask's edge: what it raises when a task has lost its worker too often."""
     import distributed
@@ -348,6 +349,7 @@ def test_several_processes_give_what_one_gives(job):
         assert same(reducer.reduce(jobs), rank_jobs.reduce_jobs(jobs))
 
 
+@pytest.mark.slow
 def test_a_scheduler_alone_needs_dask(job, monkeypatch, document_of):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert document_of("scale", "read", job)["ranks"] == RANKS

@@ -181,6 +181,7 @@ def test_what_has_no_steps_is_refused_and_a_table_of_times_with_what_reads_it(tm
     )
 
 
+@pytest.mark.slow
 def test_a_profile_whose_every_step_was_profiled_has_a_report(tmp_path, capsys):
     write_planted(tmp_path / "run", "algorithm switch", keep=lambda steps: steps[steps["profiled"]])
     run = reported(tmp_path / "run")

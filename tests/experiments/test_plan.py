@@ -316,7 +316,7 @@ def test_a_screen_in_little_time_leaves_out_first_what_the_device_does_not_have(
     assert 0 < len(shorter[-1]) <= len(whole) - len(idle)
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("left_ms", "verdict"), [(12.0, Verdict.CONFIRMED), (66.0, Verdict.UNDECIDED)]
 )
@@ -347,6 +347,7 @@ def test_the_fixed_cost_waits_where_it_would_leave_too_little_to_the_largest_siz
     assert (without.stage, without.functional) == (Stage.SCREEN, ())
 
 
+@pytest.mark.slow
 def test_an_undecided_factor_gets_more_rounds_though_another_one_does_not_fit_the_time(record):
     path = record(replace(FAULTY, idle_ms=lambda b: 30.0))
     half = lambda b: 102.0 + 5.0 * b  # noqa: E731  # the faults claim 32 ms of it
@@ -409,6 +410,7 @@ def test_a_large_part_of_the_step_is_tested_before_a_bend(record):
     assert (first.functional_kind, first.factors) == ("fixed cost", ("kept_memory",))
 
 
+@pytest.mark.slow
 def test_a_long_screen_tries_some_factors_now_and_the_others_last(record):
     long = lambda b: 40.0 * jump(b)  # noqa: E731
     path = record(replace(JUMP, kernel=lambda b: ("mkl_sgemm", long(b), {})))

@@ -215,7 +215,7 @@ ATTENTION = (
 )
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize(
     ("calls", "is_attention"), [(EXPERTS, False), (ATTENTION, True), ((*ATTENTION, *EXPERTS), True)]

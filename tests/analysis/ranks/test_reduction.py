@@ -180,6 +180,7 @@ def test_a_recording_without_a_profiled_step_is_refused():
         reduce_rank(RankId(0), steps, work_of())
 
 
+@pytest.mark.slow
 def test_tables_over_all_ranks_do_not_grow_with_ranks():
     sizes = {}
     for ranks in (4, 16):

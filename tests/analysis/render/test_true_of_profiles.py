@@ -159,6 +159,7 @@ def test_modules_that_a_profiler_numbers_are_one_row(imported_profile, document_
     assert together["calls"] == 84
 
 
+@pytest.mark.slow
 def test_parts_of_a_fused_kernel_are_said_to_be_modelled(imported_profile, said):
     """One Triton kernel of add, sin and cos was a third each, as if that had been measured."""
     text = said("explain", imported_profile("hta_triton_example.json.gz"))

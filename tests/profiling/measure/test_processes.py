@@ -81,6 +81,7 @@ def assert_ends(pid):
     assert not is_running(pid)
 
 
+@pytest.mark.slow
 def test_a_process_with_variables_of_its_own_loads_libraries_with_them():
     """The server that others are forked from has torch loaded, which reads some variables only
     then.

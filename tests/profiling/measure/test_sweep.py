@@ -225,6 +225,7 @@ def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_cou
     assert explain(recording).curve.conditions == BATCHES
 
 
+@pytest.mark.slow
 def test_an_error_of_the_model_is_passed_on(tmp_path):
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         run_sweep(

@@ -56,6 +56,7 @@ def test_an_import_and_a_breakdown_load_no_package_that_they_do_not_use(tmp_path
     assert not modules & UNUSED
 
 
+@pytest.mark.slow
 def test_arrow_finds_pandas_when_it_is_asked_for_a_frame():
     code = """
 import sys

@@ -48,6 +48,7 @@ def test_steps_of_real_profiles(name, count, steps_from, batch, mode, imported_p
     assert meta["device_time_in_steps"] > 0.95
 
 
+@pytest.mark.slow
 def test_one_forward_per_batch_size_is_a_sweep_of_three_steps(tmp_path):
     sweep = open_recording(import_sweep(PARTICLE_TRANSFORMER, tmp_path / "sweep").path)
     steps, work = sweep.frame("steps"), pd.concat([sweep.frame("kernels"), sweep.frame("memory")])

@@ -266,7 +266,7 @@ def describe(diagnosis: Any) -> dict[str, Any]:
         "saves": [
             [saving.factor, *_values(saving.largest[1])] for saving in diagnosis.remedies.helping
         ],
-        "changes_tried": len(diagnosis.remedies.tried),
+        "changes_tried": len(diagnosis.remedies.attempts),
     }
 
 

@@ -61,9 +61,10 @@ def _say_whole_step(entry: Found, shown: Shown) -> str:
     if off is None:
         return ""
     share = say_share(off.value / curve.times_ms[entry.at])
+    whole = f"{with_sign(off.value, 3)} ms ({share})"
     return (
-        f"That is this part by itself. The whole step is {with_sign(off.value, 3)} ms ({share}) "
-        "off its neighbours, by all its parts."
+        f"That is this part by itself. The whole step is {whole} off its neighbours, by all its "
+        "parts."
     )
 
 

@@ -14,6 +14,7 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -80,15 +81,22 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Two of the values that bracket the median of their distribution with 95 % confidence; None
     for fewer than six.
     """
-    # Two order statistics bracket the median: David and Nagaraja, Order Statistics, 3rd edition,
-    # section 7.1.
-    ordered = sorted(values)
-    # The j-th smallest lies above the median if fewer than j values lie below it: a binomial count
-    # with p = 1/2.
-    j = int(binom.ppf((1 - CONFIDENCE) / 2, len(ordered), 0.5))
-    while j > 0 and 2 * binom.cdf(j - 1, len(ordered), 0.5) > 1 - CONFIDENCE:
-        j -= 1
+    ordered, j = sorted(values), _bracketing_rank(len(values))
     return (ordered[j - 1], ordered[-j]) if j > 0 else None
+
+
+@cache
+def _bracketing_rank(count: int) -> int:
+    """The j of the j-th smallest and j-th largest of so many values that bracket the median; 0 if
+    none do.
+    """
+    # Two order statistics bracket the median: David and Nagaraja, Order Statistics, 3rd edition,
+    # section 7.1. The j-th smallest lies above the median if fewer than j values lie below it: a
+    # binomial count with p = 1/2.
+    j = int(binom.ppf((1 - CONFIDENCE) / 2, count, 0.5))
+    while j > 0 and 2 * binom.cdf(j - 1, count, 0.5) > 1 - CONFIDENCE:
+        j -= 1
+    return j
 
 
 class Verification(NamedTuple):

@@ -9,6 +9,7 @@ import contextlib
 import gc
 import io
 import json
+import math
 import os
 import random
 import signal
@@ -235,7 +236,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def leave_rows_to_ci(items: list[pytest.Item]) -> None:
-    """Mark as slow what a test's table has beyond its first rows, where `first_rows` says so."""
+    """Mark as slow what a test's table has beyond its first rows, and as exhaustive what it has
+    beyond those of CI, where `first_rows` says so.
+    """
     asked: Counter[str] = Counter()
     for item in items:
         first = item.get_closest_marker("first_rows")
@@ -244,6 +247,8 @@ def leave_rows_to_ci(items: list[pytest.Item]) -> None:
             asked[test] += 1
             if asked[test] > first.args[0]:
                 item.add_marker(pytest.mark.slow)
+            if asked[test] > first.kwargs.get("in_ci", math.inf):
+                item.add_marker(pytest.mark.exhaustive)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,5 +1,5 @@
 """Tests that ask the same of many inputs: one test with a table, as each test costs milliseconds
-to collect, to set up and to report.
+to collect, to set up and to report; and tables of which each run asks a part.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
+
+import pytest
 
 
 def ask_each(
@@ -43,3 +45,19 @@ def ask_each(
         return ask
 
     return decorate
+
+
+def grade(rows: Sequence[Any], quick: Collection[Any], in_ci: Collection[Any]) -> list[Any]:
+    """Parameters of one question of many inputs: `make test` asks it of the quick rows, `make
+    test-ci` also of those `in_ci`, and `make test-all` of all. A tuple has several values.
+    """
+    assert set(quick) <= set(rows), "a quick row that is none of the table"
+    assert set(in_ci) <= set(rows), "a row of CI that is none of the table"
+    graded = []
+    for row in rows:
+        marks = [] if row in quick else [pytest.mark.slow]
+        if row not in {*quick, *in_ci}:
+            marks.append(pytest.mark.exhaustive)
+        values = row if isinstance(row, tuple) else (row,)
+        graded.append(pytest.param(*values, marks=marks))
+    return graded

@@ -1,4 +1,4 @@
-"""`make test` asks the first rows of a table, and CI all."""
+"""`make test` asks the first rows of a table, and CI all or more of them."""
 
 import pytest
 
@@ -32,3 +32,16 @@ def test_rows_beyond_the_first_are_slow_and_those_that_are_slow_do_not_count():
     leave_rows_to_ci(items)
     late = [item.nodeid for item in items if item.get_closest_marker("slow")]
     assert late == ["a[2]", "a[4]", "a[5]"]
+
+
+def test_rows_beyond_those_of_ci_are_exhaustive():
+    first = pytest.mark.first_rows(1, in_ci=3)
+    items = [Item("a", row, first) for row in range(5)]
+    leave_rows_to_ci(items)
+    assert [[mark.name for mark in item.marks[1:]] for item in items] == [
+        [],
+        ["slow"],
+        ["slow"],
+        ["slow", "exhaustive"],
+        ["slow", "exhaustive"],
+    ]

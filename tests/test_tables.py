@@ -2,7 +2,7 @@
 
 import pytest
 
-from .tables import ask_each
+from .tables import ask_each, grade
 
 
 def test_every_row_is_asked_and_the_first_that_fails_is_named():
@@ -51,3 +51,21 @@ def test_a_row_of_another_length_and_an_empty_table_are_refused():
         ask_each("first", [])
     with pytest.raises(AssertionError, match="no marks"):
         ask_each("first", [pytest.param(1, marks=pytest.mark.slow)])
+
+
+def test_rows_are_quick_or_of_ci_or_of_all_tests_alone():
+    graded = grade([1, 2, 3, 4], quick=[1], in_ci=[1, 3])
+    assert [[mark.name for mark in row.marks] for row in graded] == [
+        [],
+        ["slow", "exhaustive"],
+        ["slow"],
+        ["slow", "exhaustive"],
+    ]
+    assert [row.values for row in grade([(1, 2), "word"], quick=(), in_ci=())] == [
+        (1, 2),
+        ("word",),
+    ]
+    with pytest.raises(AssertionError, match="none of the table"):
+        grade([1], quick=[2], in_ci=[])
+    with pytest.raises(AssertionError, match="none of the table"):
+        grade([1], quick=[], in_ci=[2])

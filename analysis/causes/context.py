@@ -47,6 +47,7 @@ _SIZES = ("registers_per_thread", "shared_memory_bytes")
 _WORK = ("flops", "bytes_compulsory", "dram_bytes", "sm_cycles")
 _COUNTED = ["dram_bytes", "sm_cycles"]  # every kernel has them, unless its counters are unknown
 _TERM = ["layer", "phase", "kind"]
+_OF_FACTS = ["name", "exclusive_ms", "calls", "bytes_compulsory"]
 OPERAND_COLUMNS = ["batch", "layer", "phase", "op", "arguments", "duration_ns", "numbers", "calls"]
 _DTYPE = re.compile(r'"dtype":"([^"]+)"')
 _FLOATING = [name for name, dtype in TORCH_DTYPES.items() if "float" in dtype]
@@ -128,9 +129,8 @@ def examine(batches: Iterable[int], recorded: Recorded) -> Examined:
     gather = _Facts(recorded)
     facts = {}
     for batch, steps in used.items():
-        facts[batch] = gather.of_batch(
-            batch, steps, rows[rows["batch"] == batch], graphs.get(batch)
-        )
+        own = rows.loc[rows["batch"] == batch, _OF_FACTS]
+        facts[batch] = gather.of_batch(batch, steps, own, graphs.get(batch))
     slow_downs = {} if recorded.slow_downs is None else _slow_downs(recorded.slow_downs)
     blocks = find_blocks(kernel_times, _flat(sweep.values()))
     return Examined(facts, _uses(rows, used), slow_downs, recorded.hardware, blocks)
@@ -349,18 +349,18 @@ class _Facts:
         recorded = self._recorded
         steps = self._steps[self._steps["batch"] == batch]
         timed = steps[~steps["profiled"].astype(bool)]
-        idle = rows["name"] == IDLE
-        busy = rows[~idle]
+        idle, exclusive_ms = rows["name"] == IDLE, rows["exclusive_ms"]
         clock_hz, reasons = mean_clock(steps, recorded.clocks)
         graph_batch, graph_marked = graph or (None, False)
         host: dict[str, HostCalls] = {}
         if self._calls is not None:
-            host = self._calls.count_inside(steps[steps["step"].isin(used)])
+            is_used = steps["step"].isin(used)
+            host = self._calls.count_inside(steps.loc[is_used, ["start_ns", "duration_ns"]])
         return BatchFacts(
             timed_ms=durations_ms(timed),
-            idle_ms=float(rows.loc[idle, "exclusive_ms"].sum()) / len(used),
-            kernel_ms=float(busy["exclusive_ms"].sum()) / len(used),
-            kernel_calls=float(busy["calls"].sum()) / len(used),
+            idle_ms=float(exclusive_ms[idle].sum()) / len(used),
+            kernel_ms=float(exclusive_ms[~idle].sum()) / len(used),
+            kernel_calls=float(rows["calls"][~idle].sum()) / len(used),
             host=host,
             peak_memory_bytes=_largest(steps, "peak_memory_bytes"),
             allocator_retries=_largest(steps, "allocator_retries"),

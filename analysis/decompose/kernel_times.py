@@ -1,8 +1,8 @@
 """Exclusive time of device work: millions of kernels reduced to a row per step and group.
 
-Memcpy and memset count as kernels. The kernels are read twice, one part file at a time: first their
-times, which are shared out over each step, then the columns they are grouped by: memory holds some
-forty bytes per kernel, and one file.
+Memcpy and memset count as kernels. The kernels are read twice, piece by piece: first their times,
+which are shared out over each step, then the columns they are grouped by: memory holds some forty
+bytes per kernel, and one piece.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _PANDAS_TYPES = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
 def device_work(
     recording: Recording, *, copied_bytes: bool = False, device: int | None = None
 ) -> Work:
-    """The kernels of a recording, one part file at a time, then its memcpy and memset as kernels of
+    """The kernels of a recording, piece by piece, then its memcpy and memset as kernels of
     those names.
 
     With `copied_bytes` the copies have compulsory bytes, the bytes that they move. These cross a

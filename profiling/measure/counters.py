@@ -27,7 +27,7 @@ from ..hardware.cuda_driver import count_gpus
 from ..recording.named_code import check_recorded_code
 from ..recording.remote_store import AnyPath
 from ..recording.schema import KERNELS
-from ..recording.store import Recording, RecordingWriter, open_recording
+from ..recording.store import Recording, RecordingWriter, as_frame, open_recording
 from . import counted_step
 from .configuration import Configuration, configuration_of
 from .machine import check_same_machine
@@ -251,11 +251,9 @@ def _join(
     columns = ["name", *GEOMETRY, "step", "start_ns", "correlation_id"]
     recorded = []
     sizes = []
-    for number, piece in enumerate(recording.pieces("kernels", columns)):
-        sizes.append(piece.num_rows)
-        rows = piece.to_pandas(
-            types_mapper={pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}.get
-        )
+    for number, part in enumerate(recording.parts("kernels")):
+        rows = as_frame(recording.arrow("kernels", columns, [part]))
+        sizes.append(len(rows))
         rows = rows.assign(part=number, row=np.arange(len(rows)))
         recorded.append(rows[rows["step"].isin(profiled)])
     rows = pd.concat(

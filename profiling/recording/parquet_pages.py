@@ -8,7 +8,7 @@ with the fields of https://github.com/apache/parquet-format/blob/master/src/main
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ _STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _M
     13
 )
 _DEEPEST = 8  # structures in each other; a head has three
+_CUT_OFF = "the head of a page is cut off"
 
 
 class _Head(NamedTuple):
@@ -29,13 +30,19 @@ class _Head(NamedTuple):
     packed: int  # bytes of the page in the file
 
 
-def count_unpacked_bytes(source: pa.NativeFile, metadata: pq.FileMetaData) -> int:
-    """What all pages of a file unfold to, in bytes; ValueError: a head of one cannot be read."""
+def count_unpacked_bytes(
+    source: pa.NativeFile, metadata: pq.FileMetaData, columns: Collection[str] | None = None
+) -> int:
+    """What the pages of some columns, or of all, unfold to, in bytes; ValueError: a head of one
+    cannot be read.
+    """
     total = 0
     for group in range(metadata.num_row_groups):
         for place in range(metadata.num_columns):
             column = metadata.row_group(group).column(place)
-            total += sum(head.unpacked for head in _heads(source, column))
+            name, _, _ = column.path_in_schema.partition(".")
+            if columns is None or name in columns:
+                total += sum(head.unpacked for head in _heads(source, column))
     return total
 
 
@@ -112,11 +119,14 @@ class _Reader:
     def _pass(self, count: int) -> None:
         self.at += count
         if self.at > len(self._data):
-            raise ValueError("the head of a page is cut off")
+            raise ValueError(_CUT_OFF)
 
     def _byte(self) -> int:
-        self._pass(1)
-        return self._data[self.at - 1]
+        at = self.at
+        if at >= len(self._data):
+            raise ValueError(_CUT_OFF)
+        self.at = at + 1
+        return self._data[at]
 
     def _varint(self) -> int:
         value = shift = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from .remote_store import AnyPath, RemotePath
 from .schema import Table, conform
 
 _ENDING = ".parquet"
+_PIECE_ROWS = 1 << 17  # of pieces of small parts
+_SMALL_BYTES = 1 << 20
 
 
 def write_part(part: AnyPath, schema: Table, rows: pa.Table) -> None:
@@ -70,12 +72,20 @@ def read_part(
     damaged, or of no such form.
     """
     wanted = schema.only(columns)
-    with _report_damage(part), _open_part(part) as source:
-        file = _open_checked(source, wanted)
+    with _report_damage(part):
+        return conform(wanted, _read_stored(part, wanted, columns, encoded))
+
+
+def _read_stored(
+    part: AnyPath, wanted: Table, columns: Collection[str] | None, encoded: bool = False
+) -> pa.Table:
+    """The rows of a part as they are stored, which may lack columns."""
+    with _open_part(part) as source:
+        file = _open_checked(source, wanted, columns)
         there = file.metadata.schema.names
         stored = None if columns is None else [name for name in columns if name in there]
-        rows = file.read(stored)
-        return conform(wanted, rows if encoded else _decode_texts(rows, source.size()))
+        rows = file.read(stored, use_threads=not _is_small(source))
+        return rows if encoded else _decode_texts(rows, source.size())
 
 
 def read_batches(part: AnyPath, schema: Table, most_rows: int) -> Iterator[pa.Table]:
@@ -91,26 +101,76 @@ def read_batches(part: AnyPath, schema: Table, most_rows: int) -> Iterator[pa.Ta
 
 def read_parts(
     parts: Sequence[AnyPath], schema: Table, columns: Collection[str] | None = None
-) -> Iterator[pa.Table]:
-    """The rows of some parts, as `read_part` gives them; CurvescopeError also if they are too many
-    together.
+) -> pa.Table:
+    """The rows of all these parts, as `read_part` gives them; CurvescopeError also if they are too
+    many together.
     """
+    wanted = schema.only(columns)
+    stored = {}
     rows = size = 0
     for part in parts:
-        piece = read_part(part, schema, columns)
-        rows += piece.num_rows
-        size += part.stat().st_size if isinstance(part, Path) else piece.nbytes
+        with _report_damage(part):
+            stored[part] = _read_stored(part, wanted, columns)
+        rows += stored[part].num_rows
+        size += part.stat().st_size if isinstance(part, Path) else stored[part].nbytes
         with _report_damage(part.parent):
             check_limit(
                 rows, max(4 * PART_FREE_ROWS, PART_ROWS_PER_BYTE * size), f"rows in {size:,} bytes"
             )
-        yield piece
+    return _join(stored, wanted) if stored else wanted.arrow.empty_table()
 
 
-def _open_checked(source: pa.NativeFile, wanted: Table) -> pq.ParquetFile:
-    """Open a part whose size is in proportion, with dictionary-encoded text."""
-    file = pq.ParquetFile(source, pre_buffer=True)
-    _check_unpacked(source, file.metadata)
+def read_pieces(
+    parts: Sequence[AnyPath], schema: Table, columns: Collection[str] | None = None
+) -> Iterator[pa.Table]:
+    """The rows of some parts, with text dictionary-encoded: a large part, or several small ones
+    together, as each piece takes milliseconds to use.
+    """
+    wanted = schema.only(columns)
+    stored: dict[AnyPath, pa.Table] = {}
+    rows = 0
+    for part in parts:
+        with _report_damage(part):
+            stored[part] = _read_stored(part, wanted, columns, encoded=True)
+        rows += stored[part].num_rows
+        if rows >= _PIECE_ROWS:
+            yield _join(stored, wanted).combine_chunks()
+            stored, rows = {}, 0
+    if stored:
+        yield _join(stored, wanted).combine_chunks()
+
+
+def _join(stored: Mapping[AnyPath, pa.Table], wanted: Table) -> pa.Table:
+    """The rows of some parts in the form of the schema, checked together: that takes as long as to
+    check one part.
+    """
+    try:
+        rows = pa.concat_tables(stored.values(), promote_options="default")
+        return conform(wanted, rows.unify_dictionaries())
+    except (pa.ArrowException, ValueError):  # one by one, they say which is damaged, or they fit
+        return pa.concat_tables(_conform_each(stored, wanted)).unify_dictionaries()
+
+
+def _conform_each(stored: Mapping[AnyPath, pa.Table], wanted: Table) -> Iterator[pa.Table]:
+    for part, rows in stored.items():
+        with _report_damage(part):
+            yield conform(wanted, rows)
+
+
+def _is_small(source: pa.NativeFile) -> bool:
+    """Whether threads take longer to start than to read a part."""
+    return isinstance(source, pa.OSFile) and source.size() < _SMALL_BYTES
+
+
+def _open_checked(
+    source: pa.NativeFile, wanted: Table, columns: Collection[str] | None = None
+) -> pq.ParquetFile:
+    """Open a part whose size is in proportion, to read some columns, with dictionary-encoded
+    text.
+    """
+    buffer = not _is_small(source)
+    file = pq.ParquetFile(source, pre_buffer=buffer)
+    _check_unpacked(source, file.metadata, columns)
     there = file.metadata.schema.names
     text = [
         column.name
@@ -119,12 +179,15 @@ def _open_checked(source: pa.NativeFile, wanted: Table) -> pq.ParquetFile:
     ]
     if not text:
         return file
-    return pq.ParquetFile(source, metadata=file.metadata, read_dictionary=text, pre_buffer=True)
+    return pq.ParquetFile(source, metadata=file.metadata, read_dictionary=text, pre_buffer=buffer)
 
 
-def _check_unpacked(source: pa.NativeFile, metadata: pq.FileMetaData) -> None:
+def _check_unpacked(
+    source: pa.NativeFile, metadata: pq.FileMetaData, columns: Collection[str] | None
+) -> None:
     """Refuse a part out of proportion to its file: by what its footer says, then, as that may lie,
-    by what each page says. A remote store is asked for no page: each would be a request.
+    by what each page of the columns says. A remote store is asked for no page: each would be a
+    request.
     """
     size = source.size()
     check_limit(
@@ -134,7 +197,7 @@ def _check_unpacked(source: pa.NativeFile, metadata: pq.FileMetaData) -> None:
     most = max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * size)
     unpacked = sum(group.total_byte_size for group in groups)
     if isinstance(source, pa.OSFile):
-        unpacked = max(unpacked, count_unpacked_bytes(source, metadata))
+        unpacked = max(unpacked, count_unpacked_bytes(source, metadata, columns))
     check_limit(unpacked, most, f"unpacked bytes in {size:,}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -84,7 +85,7 @@ class Table:
     doc: str
     columns: tuple[Column, ...]
 
-    @property
+    @cached_property
     def arrow(self) -> pa.Schema:
         """The Arrow schema of the table."""
         return pa.schema([pa.field(c.name, c.dtype, c.nullable) for c in self.columns])
@@ -771,12 +772,13 @@ def conform(table: Table, data: pa.Table) -> pa.Table:
     Text stays dictionary-encoded. ValueError: a column is unknown, or a required one absent or
     null, or a cast loses data, or a number is out of its bounds.
     """
-    unknown = set(data.column_names) - {c.name for c in table.columns}
+    there = set(data.column_names)
+    unknown = there - {c.name for c in table.columns}
     if unknown:
         raise ValueError(f"{table.name} does not have the columns {', '.join(sorted(unknown))}")
     arrays = []
     for column in table.columns:
-        if column.name in data.column_names:
+        if column.name in there:
             array = data.column(column.name)
             if array.type not in (column.dtype, pa.dictionary(pa.int32(), column.dtype)):
                 array = array.cast(column.dtype)

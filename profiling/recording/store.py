@@ -36,7 +36,15 @@ from .atomic_files import atomic_file, claim, lock_folder, storage_error
 from .entries import check_entries
 from .inside import check_ours_to_complete
 from .lost import Severity, loss
-from .part_files import check_copies, count_rows, read_part, read_parts, remove_parts, write_part
+from .part_files import (
+    check_copies,
+    count_rows,
+    read_part,
+    read_parts,
+    read_pieces,
+    remove_parts,
+    write_part,
+)
 from .remote_store import AnyPath, RemotePath, as_path, read_entries
 from .schema import EXPERIMENTS, SCHEMA_VERSION, TABLES, conform
 
@@ -226,9 +234,9 @@ class RecordingWriter:
             data = pa.table(
                 data if isinstance(data, Mapping) else {name: data[name] for name in data.columns}
             )
-        conformed = conform(TABLES[table], data)
-        if not conformed.num_rows:
+        if not data.num_rows:
             return
+        conformed = conform(TABLES[table], data)
         file = self.path / table / f"{part or self.next_part(table)}.parquet"
         if self._extends and part is not None and file.is_file():
             raise ValueError(f"{file} exists, and nothing is overwritten")
@@ -373,23 +381,19 @@ class Recording:
         """
         parts = self.parts(table) if parts is None else parts
         check_copies(parts)
-        pieces = list(read_parts(parts, TABLES[table], columns))
-        if pieces:
-            rows = pa.concat_tables(pieces)
-        else:
-            rows = TABLES[table].only(columns).arrow.empty_table()
+        rows = read_parts(parts, TABLES[table], columns)
         if table == "steps" and "step" in rows.column_names:
             _check_numbered_once(self.path, rows["step"])
         return rows
 
     def pieces(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Read a table as Arrow part by part, with dictionary-encoded text: for tables too large
-        for memory.
+        """Read a table as Arrow in pieces of one or more parts, with dictionary-encoded text: for
+        tables too large for memory.
         """
         parts = self.parts(table)
         check_copies(parts)
-        pieces = (read_part(part, TABLES[table], columns, encoded=True) for part in parts)
-        # The next part is read while one is used; a single one is faster without a thread.
+        pieces = read_pieces(parts, TABLES[table], columns)
+        # The next piece is read while one is used; a single one is faster without a thread.
         yield from (
             pieces if len(parts) < 2 else read_ahead(next(pieces), lambda: next(pieces, None))
         )

@@ -181,6 +181,7 @@ def drawn(random):
     )
 
 
+@pytest.mark.slow
 @ask_each("by_layer", [False, True])
 def test_rows_add_up_and_swapping_the_recordings_changes_signs(by_layer):
     random = Random(19)

@@ -25,6 +25,7 @@ def edges(sizes, times):
     return {event.at for event in claimed(find_events(fit_pieces(sizes, times)))}
 
 
+@pytest.mark.slow
 @ask_each(
     "shape",
     [

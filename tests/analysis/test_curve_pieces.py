@@ -49,6 +49,7 @@ def test_the_squares_of_a_piece_are_those_of_least_squares():
     assert squares[curve_pieces._BENT][3, 9] == pytest.approx(bent, rel=1e-4)
 
 
+@pytest.mark.slow
 @ask_each("noise", [0.005, 0.01, 0.02])
 def test_two_jumps_are_no_part_of_the_noise(noise):
     """A standard error of 46 % was estimated from such a curve of eleven sizes."""

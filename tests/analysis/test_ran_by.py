@@ -47,6 +47,7 @@ def of_jax(recording, path, threads=None):
     return open_recording(path)
 
 
+@pytest.mark.slow
 def test_what_nobody_recorded_is_not_idle(recorded, capsys):
     found = explain(recorded)
     assert {key.kind for key in found.terms.keys} == {NOT_RECORDED}

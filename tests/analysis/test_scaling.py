@@ -173,6 +173,7 @@ rows_of_a_rank = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     st.lists(rows_of_a_rank, min_size=2, max_size=4),

@@ -81,6 +81,7 @@ def test_a_short_climb_from_90_to_100_names_97(explained):
     assert log.edges[0].extra_ms.low > 2.0
 
 
+@pytest.mark.slow
 def test_sglang_beyond_its_graph_limit(explained, tmp_path, capsys):
     """SGLang 33483: graphs up to 32; beyond them a step takes several times as long."""
     load = walk(20, 70, 3000, stays=4)
@@ -281,6 +282,7 @@ def test_the_largest_number_of_requests_with_a_graph(server, limit):
     assert graph_limit(server) == limit
 
 
+@pytest.mark.slow
 def test_the_best_batch_keeps_the_limit(tmp_path, capsys):
     path = tmp_path / "server.log"
     path.write_text(vllm_steps(walk(1, 60, 4000), lambda size: 8 + 0.1 * size))
@@ -299,6 +301,7 @@ def test_options_that_a_log_does_not_have_are_refused(tmp_path, capsys):
     assert "--limit and --all" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_two_logs_are_compared_at_equal_requests(tmp_path, capsys):
     before, after = tmp_path / "before.log", tmp_path / "after.log"
     before.write_text(CLIFF)
@@ -482,6 +485,7 @@ PREFIXES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PREFIXES)
 def test_what_a_log_went_through_changes_nothing(name, explained):
     lines = CLIFF.splitlines()

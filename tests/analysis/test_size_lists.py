@@ -67,6 +67,7 @@ def test_sizes_between_measured_ones_are_on_the_fitted_shape():
         costs_of(planned.fit, {65: 1.0})
 
 
+@pytest.mark.slow
 def test_four_thousand_sizes_are_planned_in_seconds():
     """Under one second on a quiet machine; a busy one has six."""
     sizes = np.arange(1.0, 4097.0, 8)

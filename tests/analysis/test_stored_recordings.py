@@ -17,6 +17,7 @@ from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.store import open_recording
 
 from ..shared import PROFILES, RECORDINGS, ROOT
+from ..tables import grade
 
 FILES = sorted(path for path in PROFILES.iterdir() if path.suffix not in (".md", ".py"))
 SWEEP = ROOT / "sweep of three profiles"
@@ -28,15 +29,14 @@ RATES = {
 }
 WIDEST = 200  # columns of a table that is piped
 EVERY = [*RECORDINGS, SWEEP, *FILES]
-QUICK = {SWEEP, *EVERY[::16]}  # CI asks of every one
+QUICK = (
+    ROOT / "tests" / "data" / "causes" / "WaitsForItsInput",
+    PROFILES / "hta_triton_example.json.gz",
+)
+ROWS = grade(EVERY, quick=QUICK, in_ci=EVERY[::4])
 
 
-def parameters():
-    for path in EVERY:
-        yield pytest.param(path, marks=[] if path in QUICK else pytest.mark.slow)
-
-
-@pytest.fixture(scope="module", params=list(parameters()), ids=lambda path: path.name[:30])
+@pytest.fixture(scope="module", params=ROWS, ids=lambda path: path.name[:30])
 def recording(request, tmp_path_factory, imported_profile):
     """A stored recording, or a stored profile after its import, with a batch size where it takes
     one.

@@ -160,6 +160,7 @@ def smooth_table(noise, curves=24, kink=None):
     return frame.assign(averaged_steps=None, relative_spread=None)
 
 
+@pytest.mark.slow
 @ask_each("noise", [0.01, 0.02, 0.05])
 def test_nothing_is_found_in_smooth_curves_and_their_noise_is_found(noise):
     curves = explain_curves(smooth_table(noise))

@@ -82,7 +82,7 @@ def test_what_is_gone_by_number_is_seen(load, tmp_path, monkeypatch, command, go
     ("name", "command"),
     [
         ("disk", "report"),
-        ("kill", "record"),
+        pytest.param("kill", "record", marks=pytest.mark.exhaustive),
         pytest.param("interrupt", "record", marks=pytest.mark.exhaustive),
         pytest.param("read-only", "diagnose --card", marks=pytest.mark.exhaustive),
     ],

@@ -556,6 +556,18 @@ def test_the_short_campaign_has_every_stage_and_every_command(campaign):
     assert sum(len(stage.commands) for stage in short) < sum(len(stage.commands) for stage in whole)
 
 
+def test_no_module_of_the_tests_imports_jsonschema_where_it_is_read():
+    """A GPU machine without a network lacks it."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        text = path.read_text()
+        if "import jsonschema" not in text:
+            continue
+        for node in ast.parse(text).body:
+            imported = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            assert "jsonschema" not in imported, path
+
+
+@pytest.mark.slow
 def test_the_tests_of_a_gpu_are_collected_without_jsonschema():
     """A GPU machine without a network lacks it, and one error of collection ends a run
     of pytest.

@@ -79,7 +79,7 @@ class Kind(NamedTuple):
     """How a recording is written, or a folder of several, at a path that is free."""
 
     write: Make
-    slow: bool = False  # it starts processes that load torch
+    slow: bool = False  # it loads torch, or takes seconds to make
     exhaustive: bool = False  # much like another kind
 
     def make(self, path: Path, command: Command) -> None:
@@ -181,13 +181,13 @@ def _import_unnamed_layers(path: Path, command: Command) -> None:
 
 
 MADE = {
-    "own step": Kind(partial(_diagnose_own_step)),
-    "program": Kind(_diagnose_program),
-    "peak memory": Kind(_measure_memory),
-    "bench": Kind(_bench),
+    "own step": Kind(partial(_diagnose_own_step), slow=True),
+    "program": Kind(_diagnose_program, slow=True),
+    "peak memory": Kind(_measure_memory, slow=True),
+    "bench": Kind(_bench, slow=True),
     "modelled": Kind(_model),
     "table of times": Kind(_import_table),
-    "imported sweep": Kind(_import_sweep),
+    "imported sweep": Kind(_import_sweep, slow=True),
     "energy": Kind(lambda path, _: write_energy(path, lambda batch: 300 if batch == 16 else 200)),
     "planted sweep": Kind(lambda path, _: write_planted(path)),
     "tested causes": Kind(lambda path, _: write_tested(path)),

@@ -158,6 +158,7 @@ def asked(tmp_path):
             os.kill(process, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize("end", ["closes its pipe", "is killed", "server is killed"])
 def test_nothing_runs_on_once_the_client_is_gone(asked, end):

@@ -156,6 +156,7 @@ def test_without_the_package_the_command_says_how_to_get_it(monkeypatch, refusal
     assert "curvescope[mcp]" in refusal_of("mcp")
 
 
+@pytest.mark.slow
 def test_the_command_serves_over_standard_input_and_output(run):
     async def talk():
         from mcp import Client, StdioServerParameters, stdio_client
@@ -174,6 +175,7 @@ def test_the_command_serves_over_standard_input_and_output(run):
     assert "--help" in refused.content[0].text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["msgspec", "json", "signal", "curvescope"])
 def test_no_file_of_the_folder_that_is_read_runs(module, tmp_path, run, monkeypatch):
     (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
@@ -279,6 +281,7 @@ def test_a_root_must_be_a_folder(tmp_path, refusal_of):
     assert "is no folder" in refusal_of("mcp", tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_answers_are_bounded_whatever_names_and_lists_a_recording_has():
     name = "void kernel<float, 4>(float *, int) " * 2000
     row = {"label": name, "time_ms": 1.23456789, "reasons": [name] * 300}
@@ -338,7 +341,7 @@ def test_a_profile_of_one_size_is_answered_with_what_is_suggested(tmp_path, ask)
     assert answer["families_ms"][0] == ["copy and layout", 55.79]
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["x" * 10_000, "x/" * 5_000, "y" * 300])
 def test_a_path_that_is_too_long_is_refused_with_a_sentence(path, run, ask):
     _, refused = ask("verdict", recording=path)
@@ -370,6 +373,7 @@ def test_nothing_that_nobody_sees_reaches_an_agent(hidden, run, ask):
     assert hidden[0] not in refused.content[0].text
 
 
+@pytest.mark.slow
 def test_a_log_with_many_sizes_has_an_answer_of_bounded_size(tmp_path, ask):
     log = tmp_path / "server.log"
     climb = [size for size in range(1, 1500, 4) for _ in range(8)]

@@ -146,6 +146,7 @@ def test_the_terminal_leads_with_the_answers(tested, text_of):
     assert in_order(text_of("explain", tested, "--all"), *wanted) is True
 
 
+@pytest.mark.slow
 def test_the_best_batch_size_and_where_the_time_of_the_largest_goes_stand_before_the_curve(text_of):
     wanted = "Batch size: | Batch 32: the longest layer is | is the longest kernel | step ms"
     assert in_order(text_of("explain", EXAMPLE, "--all"), wanted) is True
@@ -182,6 +183,7 @@ def test_factors_have_a_column_where_the_words_have_room(tested, monkeypatch, te
     assert "padded_batch\n" in text_of("explain", tested, "--all")
 
 
+@pytest.mark.slow
 def test_untested_causes_bring_the_command_that_goes_on(tmp_path, text_of):
     path = write_tested(tmp_path / "run", experiments_wait_for_time=True)
     lead, command = (
@@ -200,6 +202,7 @@ def without_layers(steps, kernels):
     kernels["layer"], kernels["op"] = None, "aten::linear"
 
 
+@pytest.mark.slow
 def test_a_step_of_ones_own_without_layers_says_how_to_name_them(tmp_path, text_of):
     own = write_planted(tmp_path / "own", change=without_layers, mode="own")
     shown = text_of("explain", own, "--all")
@@ -217,6 +220,7 @@ def test_a_step_of_ones_own_without_layers_says_how_to_name_them(tmp_path, text_
     assert "step.module" not in graphed
 
 
+@pytest.mark.slow
 def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_path, text_of):
     def beside_others(steps, _):
         steps["run_queue_wait_ns"] = steps["duration_ns"].where(
@@ -246,6 +250,7 @@ def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_
     }
 
 
+@pytest.mark.slow
 def test_where_disturbed_visits_prevail_the_answer_begins_with_them(text_of):
     """A recorded sweep beside a busy neighbour."""
     said = (
@@ -287,6 +292,7 @@ def test_the_document_has_the_answers_first_and_every_outcome(tested, text_of):
     assert factors == [None, None, None, *of_fc6, None, "kept_memory", None, "no_onednn"]
 
 
+@pytest.mark.slow
 def test_without_experiments_it_says_how_to_run_them_or_why_not(tmp_path, text_of):
     write_planted(tmp_path / "new", torch_device="cpu")
     assert f"curvescope confirm {tmp_path / 'new'}" in " ".join(
@@ -301,6 +307,7 @@ def test_without_experiments_it_says_how_to_run_them_or_why_not(tmp_path, text_o
     assert f"curvescope confirm {tmp_path / 'new'}" in run["how_to_test"]
 
 
+@pytest.mark.slow
 def test_words_follow_the_axis(tmp_path, text_of):
     write_tested(
         tmp_path / "tokens", axis={"name": "tokens", "unit": "tokens"}, fixed={"batch": 16}
@@ -343,6 +350,7 @@ class Texts(HTMLParser):
         self.found.append(data)
 
 
+@pytest.mark.slow
 def test_the_page_has_the_term_in_the_step_and_on_a_finer_grid(page):
     run = embedded(page)["runs"][0]
     bend, _, fixed = run["explain"]["answers"]
@@ -361,7 +369,7 @@ def test_the_page_has_the_term_in_the_step_and_on_a_finer_grid(page):
     assert factors["channels_last"]["taken"] is None
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (800, True), (375, False)])
 def test_experiments_are_drawn_at_any_width(page, width, dark):
@@ -400,6 +408,7 @@ def test_the_page_gives_a_setting_once(page):
     assert text.count("How: as in") == len(hows) - len(set(hows))
 
 
+@pytest.mark.slow
 @needs_browser
 def test_an_answer_leads_to_its_terms_causes_and_experiments(page):
     with Page(page) as opened:
@@ -422,6 +431,7 @@ def test_an_answer_leads_to_its_terms_causes_and_experiments(page):
         assert opened.problems == []
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_change_is_chosen_and_described(page):
     with Page(page) as opened:
@@ -448,6 +458,7 @@ def test_a_change_is_chosen_and_described(page):
         assert opened.problems == []
 
 
+@pytest.mark.slow
 @needs_browser
 def test_names_in_experiments_stay_text(tmp_path):
     def hostile(entries):

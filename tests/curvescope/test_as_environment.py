@@ -88,6 +88,7 @@ def test_of_two_that_do_not_add_only_the_better_one_is_set():
     assert not others
 
 
+@pytest.mark.slow
 def test_denormal_numbers_are_flushed_once_a_program_has_loaded_torch():
     program = "import torch; print(float(torch.tensor([1e-40]) * 2))"
     assert float(torch.tensor([1e-40]) * 2) > 0  # in this process without the variables

@@ -53,6 +53,7 @@ def test_a_gemm_sweep_is_measured_and_verified(swept):
         assert result["discarded"]["warm-up"] == result["visits"]
 
 
+@pytest.mark.slow
 def test_explain_and_breakdown_read_it(swept, command):
     folder, document = swept
     explained = json.loads(

@@ -136,6 +136,7 @@ def test_a_product_that_padding_makes_faster(planted, document_of, text_of):
     assert "n 62 even, 63 odd, 64 to 128 even" in text
 
 
+@pytest.mark.slow
 def test_no_neighbour_is_better_where_time_is_in_proportion(planted, document_of, text_of):
     planted(in_proportion, *linears(2, 64))
     (problem,) = document_of("bench", "gemm", *AROUND)["problems"]
@@ -144,6 +145,7 @@ def test_no_neighbour_is_better_where_time_is_in_proportion(planted, document_of
     assert "No neighbour of 1 problem takes 5 % less." in text
 
 
+@pytest.mark.slow
 def test_one_row_less_counts_for_as_much_work(planted, text_of):
     """65 rows run two tiles of 64."""
     planted(lambda problem: 1e6 * -(-problem.n // 64), *linears(2, 65))
@@ -151,6 +153,7 @@ def test_one_row_less_counts_for_as_much_work(planted, text_of):
     assert "around 65: take n 64 for 65, -49% (-" in text
 
 
+@pytest.mark.slow
 def test_only_what_follows_the_batch_size_is_varied_unless_an_extent_is_named(planted, document_of):
     rows = [row for batch in (2, 6) for row in (linear(batch), gradient_of_weights(batch))]
     planted(in_proportion, *rows)
@@ -165,6 +168,7 @@ def test_only_what_follows_the_batch_size_is_varied_unless_an_extent_is_named(pl
     assert (problem["label"], problem["size"]) == ("fc gemm *x4x2 NT fp32 around 3", 3)
 
 
+@pytest.mark.slow
 def test_a_convolution_and_its_two_gradients(planted, document_of):
     planted(in_proportion, *(make(7) for make in (convolution, gradients_of_convolution)))
     document = document_of("bench", "conv", *AROUND)
@@ -175,6 +179,7 @@ def test_a_convolution_and_its_two_gradients(planted, document_of):
     }
 
 
+@pytest.mark.slow
 def test_what_no_benchmark_has_is_left_out_with_its_reason(planted, document_of):
     batched = operator(4, "aten::bmm", (tensor(4, 2, 3), tensor(4, 3, 2)))
     planted(in_proportion, linear(4), batched)
@@ -185,6 +190,7 @@ def test_what_no_benchmark_has_is_left_out_with_its_reason(planted, document_of)
     ]
 
 
+@pytest.mark.slow
 def test_two_maps_are_compared_by_problem_and_size(planted, document_of, text_of):
     planted(odd_takes_twice, *linears(2, 63))
     document_of("bench", "gemm", *AROUND)
@@ -200,6 +206,7 @@ def test_two_maps_are_compared_by_problem_and_size(planted, document_of, text_of
     assert "-50% (-5" in text
 
 
+@pytest.mark.slow
 def test_maps_of_other_problems_have_nothing_in_common(planted, document_of, refusal_of):
     planted(in_proportion, *linears(2, 63))
     document_of("bench", "gemm", *AROUND)

@@ -41,6 +41,7 @@ def test_kernels_are_compiled_once_and_described_for_each_architecture(here, com
     assert (chase["max_threads"], chase["blocks_per_sm"], chase["limiters"]) == (1, 16, ["blocks"])
 
 
+@pytest.mark.slow
 def test_a_table_of_a_users_own_kernel(here, command):
     """64 threads on sm_86: 16 blocks hold 32 of 48 warps; larger blocks would fill it."""
     (here / "mine.cu").write_text(
@@ -78,6 +79,7 @@ def test_architectures_that_no_nvrtc_here_knows_are_left_out_with_a_word(monkeyp
         bench_compile._list_architectures()
 
 
+@pytest.mark.slow
 def test_an_instruction_mix_that_cannot_be_had_is_said(here):
     nowhere = {**os.environ, "PATH": "/nonexistent"}
     words = ("bench", "compile", "launch", "--arch", "sm_35", "--mix", "--json")
@@ -113,6 +115,7 @@ def test_bad_input_is_told_with_what_to_do(here, command, options, message):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_an_interruption_keeps_what_is_done(here, command, monkeypatch):
     """It comes when the first of 24 cubins is done.
 

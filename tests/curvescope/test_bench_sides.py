@@ -87,6 +87,7 @@ def test_nobody_has_to_choose_a_sweep(facts, precisions):
     assert args.time_limit == pytest.approx(20 / 78)  # 20 s over all problems
 
 
+@pytest.mark.slow
 def test_cold_and_hot_stand_beside_each_other_with_the_curve(bench):
     shown = bench({"kind": "cpu", "name": "a device"}, "--precision", "fp32").splitlines()
     (line,) = [line for line in shown if line.startswith("gemm 8x4096x8 NN fp32")]

@@ -325,12 +325,13 @@ def test_an_input_the_model_cannot_take_is_said(workplace, command):
     assert "--input-shape" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code"),
     [
         ("SIGTERM", 143),
         pytest.param("SIGINT", 130, marks=pytest.mark.slow),
-        pytest.param("SIGHUP", 129, marks=pytest.mark.slow),
+        pytest.param("SIGHUP", 129, marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )
 def test_a_signal_keeps_what_is_whole_and_answers_from_it(
@@ -420,6 +421,7 @@ def test_help_imports_nothing_heavy(tmp_path):
         assert name in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "spared"), [("runs", True), ("doctor --list devices", False)])
 def test_the_process_of_a_command_that_reads_starts_and_ends_sooner(name, spared, tmp_path):
     code = (
@@ -487,6 +489,7 @@ def test_too_small_an_address_space_is_refused_and_not_waited_in_for_ever():
     assert "Out of memory" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early", [False, True], ids=["in time", "while it is started again"])
 def test_an_interrupt_that_the_interpreter_swallows_still_ends_the_command(
     monkeypatch, capsys, early

@@ -136,6 +136,7 @@ def test_without_a_common_batch_size_it_says_so(runs, tmp_path, refusal_of):
     assert "No batch size is common" in refusal_of("compare", runs / "base", tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_two_imported_profiles_of_different_generations_align_by_kernel_family(
     tmp_path, document_of, refusal_of
 ):
@@ -170,6 +171,7 @@ def test_a_profile_without_steps_says_so(tmp_path, refusal_of):
     assert "has no step" in refusal_of("compare", name, name)
 
 
+@pytest.mark.slow
 def test_a_modelled_recording_is_said_to_be_one(tmp_path, text_of):
     for gpu in ("k40", "gtx1080"):
         command = ["diagnose", "alexnet", "--card", gpu, "--batch", "8,16"]

@@ -414,6 +414,7 @@ def test_the_marked_step_is_one_step_after_a_warm_up_in_a_range_of_all_threads(m
     assert steps.seen == ["try 8", "step", "step", "start curvescope.counted", "step", "end 7"]
 
 
+@pytest.mark.slow
 def test_the_report_has_the_use_of_tensor_pipes_and_the_occupancy_where_they_were_measured(
     process, recorded, tmp_path
 ):
@@ -434,6 +435,7 @@ def test_the_report_has_the_use_of_tensor_pipes_and_the_occupancy_where_they_wer
     assert rows[rest[-1]] == ([None, None, None], [None, None, 0.75])
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_page_draws_what_was_measured(process, recorded, tmp_path):
     process({16: counted(names_at(recorded, 16), tensor_pipe_use=0.25)})

@@ -18,10 +18,10 @@ from curvescope.profiling.readers import READERS
 
 from ..profiling.readers.fuzzing import SEEDS
 from ..shared import PROFILES, shared_folder
-from ..tables import ask_each
+from ..tables import ask_each, grade
 from .kinds_of_recordings import MADE, of_readers, of_stored
 
-FILES = [path for path in PROFILES.iterdir() if path.suffix not in (".md", ".py")]
+NAMES = sorted(path.name for path in PROFILES.iterdir() if path.suffix not in (".md", ".py"))
 # The kinds on which every option is tried: the richest of each origin.
 FOR_OPTIONS = ("own step", "table of times", "nsys_sqlite 1")
 # Positional arguments that are recordings, by `dest`.
@@ -284,8 +284,7 @@ def test_every_line_is_quick_for_some_kind_and_every_kind_has_quick_lines():
         assert len(deal(lines, name, "quick")) + len(deal(lines, name, "others")) == len(lines)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(path.name for path in FILES))
+@pytest.mark.parametrize("name", grade(NAMES, quick=(), in_ci=NAMES[::6]))
 def test_no_command_ends_in_a_traceback_on_a_profile_of_others(name, tmp_path, command):
     """The file is imported again by `import`; the other commands take the recording of it, or the
     file, where that is refused.

@@ -33,6 +33,7 @@ def test_what_is_wrong_is_said(words, said, command, tmp_path):
     assert said in done.stderr
 
 
+@pytest.mark.slow
 def test_a_function_that_takes_no_batch_is_refused_and_leaves_no_folder(step_file, tmp_path):
     words = ("diagnose", "--step", "train.py:main", "--quick", "--batch", "1,2")
     command = [sys.executable, "-m", "curvescope", *words]
@@ -42,6 +43,7 @@ def test_a_function_that_takes_no_batch_is_refused_and_leaves_no_folder(step_fil
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_step_that_exits_says_so(step_file, command, tmp_path):
     """The command ended with the step's exit code, and without a word."""
     words = (
@@ -58,6 +60,7 @@ def test_a_step_that_exits_says_so(step_file, command, tmp_path):
     assert "call 1 of the step raised SystemExit: 3 (train.py, line 6)" in done.stderr
 
 
+@pytest.mark.slow
 def test_output_that_is_cut_off_is_no_failed_check():
     """`curvescope explain RUN | head` ended with exit code 1."""
     command = [sys.executable, "-m", "curvescope", "explain", str(EXAMPLE), "--all"]

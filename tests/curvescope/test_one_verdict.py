@@ -61,6 +61,7 @@ def test_a_recording_with_experiments_is_stored():
     assert [path.name for path in STORED] == ["alexnet-cpu", "vgg_a-h100"]
 
 
+@pytest.mark.slow
 def test_every_view_has_the_verdict_of_the_experiment(recording, found, tmp_path, capsys):
     assert main(["explain", str(recording), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -82,6 +82,7 @@ def elsewhere(tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 def test_recordings_and_profiles_are_read_explained_and_reported(elsewhere):
     profiles = [
         "hta_alexnet_trace.json.gz",

@@ -109,6 +109,7 @@ def test_what_a_step_prints_leaves_the_document_whole_and_one_layer_is_known(com
     assert set(kernels["layer"].dropna()) == {"Linear"}
 
 
+@pytest.mark.slow
 def test_a_script_with_loader_autocast_adamw_and_clipping_needs_only_make_step(command, workplace):
     how = ("--batch", "4,8", *SHORT, *UNTESTED)
     done = command(
@@ -195,6 +196,7 @@ def test_bad_input_says_what_to_do(command, workplace, arguments, message):
     assert message in done.stderr
 
 
+@pytest.mark.slow
 def test_diagnose_in_python_returns_the_diagnosis_that_explain_gives(tmp_path, capsys):
     protocol = Protocol("short", (3, 3), 1, (2, 2), 0.0, 1, None)
 

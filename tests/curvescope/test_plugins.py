@@ -166,6 +166,7 @@ def test_a_broken_reader_is_named_and_the_others_go_on(install, tmp_path, capsys
     assert "no profile that Curvescope reads" in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", ["return 1 / 0", "return 'because'"])
 def test_a_broken_cause_claims_nothing(install, tmp_path, capsys, body, text_of):
     path = write_planted(tmp_path / "r")

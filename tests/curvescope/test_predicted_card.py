@@ -42,6 +42,7 @@ def test_a_model_repeats_itself_but_its_intervals_are_not_empty(modelled):
         assert time_ms["low"] < 0.97 * time_ms["value"] < 1.03 * time_ms["value"] < time_ms["high"]
 
 
+@pytest.mark.slow
 def test_what_if_the_card_had_more_memory_or_sms(modelled, tmp_path, document_of):
     times_ms, names = {}, {}
     for facts in ("", "memory_bytes=12GiB", "sm_count=40"):
@@ -59,6 +60,7 @@ def test_what_if_the_card_had_more_memory_or_sms(modelled, tmp_path, document_of
     assert compute["per_s"] == pytest.approx(2 * 8.87e12, rel=0.01)
 
 
+@pytest.mark.slow
 def test_cards_are_compared_with_the_error_of_the_model(modelled, tmp_path, document_of, text_of):
     """Another card is wrong in its own way; the same card with more memory is wrong alike in every
     layer whose kernel stays.
@@ -104,7 +106,7 @@ def test_what_if_needs_facts_of_the_gpu(facts, refusal_of):
 GPUS = ("k40", "titanx_maxwell", "gtx1080", "titanx_pascal", "p100", "v100", "h200")
 
 
-@pytest.mark.first_rows(3)
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("device", GPUS)
 def test_every_network_is_modelled_and_every_gpu(device, tmp_path):
     """Each network on two or three of the GPUs: a GPU has the same rules for all, and a network the

@@ -55,6 +55,7 @@ def test_a_straight_curve_passes(run):
     run(STRAIGHT).assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_an_accepted_anomaly_passes_and_another_one_fails(run, pytester):
     run(JUMP, "--curvescope-accept").assert_outcomes(passed=1)
     accepted = json.loads(
@@ -81,6 +82,7 @@ def test_what_only_one_measurement_sees_is_no_anomaly(run, pytester):
     ).assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_what_noise_may_hide_is_skipped_by_that_word_and_neither_passes_nor_fails(run):
     """With a planted jump of 20 ms, which the noise hid, a test passed without a word."""
     skipped = run(JUMP, "-rs", noise=5.0)

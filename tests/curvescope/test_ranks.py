@@ -65,7 +65,7 @@ def test_it_is_shown(job, text_of):
     assert "rank 5 (1 rank) less the others (11 ranks): 0 ms a step" in text
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "ranks", "expected"),
     [
@@ -277,6 +277,7 @@ def test_a_scheduler_that_is_not_there_is_said(job, monkeypatch, refusal_of):
     )
 
 
+@pytest.mark.slow
 def test_a_recording_that_kills_every_worker_is_left_out_and_its_neighbours_count(job, monkeypatch):
     """A fake of Dask's edge: what it raises when a task has lost its worker too often."""
     import distributed
@@ -332,6 +333,7 @@ def reduce_and_end_at_7(jobs):
 original_reduce_jobs = rank_jobs.reduce_jobs
 
 
+@pytest.mark.slow
 def test_a_recording_that_kills_its_process_is_left_out_and_its_neighbours_count(job, monkeypatch):
     jobs, _ = find_ranks([str(job)])
     monkeypatch.setattr(rank_jobs, "reduce_jobs", reduce_and_end_at_7)
@@ -339,6 +341,7 @@ def test_a_recording_that_kills_its_process_is_left_out_and_its_neighbours_count
         check_without_7(reducer.reduce(jobs), job)
 
 
+@pytest.mark.slow
 def test_several_processes_give_what_one_gives(job):
     jobs, _ = find_ranks([str(job)])
     with Reducer(len(jobs), workers=2) as reducer:
@@ -346,6 +349,7 @@ def test_several_processes_give_what_one_gives(job):
         assert same(reducer.reduce(jobs), rank_jobs.reduce_jobs(jobs))
 
 
+@pytest.mark.slow
 def test_a_scheduler_alone_needs_dask(job, monkeypatch, document_of):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert document_of("scale", "read", job)["ranks"] == RANKS

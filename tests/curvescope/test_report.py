@@ -181,6 +181,7 @@ def test_what_has_no_steps_is_refused_and_a_table_of_times_with_what_reads_it(tm
     )
 
 
+@pytest.mark.slow
 def test_a_profile_whose_every_step_was_profiled_has_a_report(tmp_path, capsys):
     write_planted(tmp_path / "run", "algorithm switch", keep=lambda steps: steps[steps["profiled"]])
     run = reported(tmp_path / "run")
@@ -188,6 +189,7 @@ def test_a_profile_whose_every_step_was_profiled_has_a_report(tmp_path, capsys):
     assert run["explain"]["anomalies"][0]["attribution"]["causes"][0]["cause"] == "algorithm switch"
 
 
+@pytest.mark.slow
 def test_steps_without_a_kernel_have_a_report_without_a_roofline(tmp_path, capsys):
     """As ranges recorded around a program without a GPU: the roofline's refusal used to be the
     report's.
@@ -222,6 +224,7 @@ def test_it_opens_without_complaints_or_requests(page, dark):
         assert opened.evaluate("getComputedStyle(document.body).backgroundColor") != background
 
 
+@pytest.mark.slow
 @needs_browser
 def test_it_sorts_filters_hovers_and_goes_by_keyboard(page):
     with Page(page) as opened:
@@ -261,6 +264,7 @@ def test_it_sorts_filters_hovers_and_goes_by_keyboard(page):
         assert opened.problems == []
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_icicle_is_enlarged_by_keyboard_and_links_to_its_rows(page):
     with Page(page) as opened:
@@ -287,6 +291,7 @@ def test_the_icicle_is_enlarged_by_keyboard_and_links_to_its_rows(page):
         assert opened.problems == []
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_difference_of_recordings_is_the_difference_of_their_steps(page):
     runs = embedded(page)["runs"]
@@ -303,6 +308,7 @@ def test_a_difference_of_recordings_is_the_difference_of_their_steps(page):
     assert f"{numbers.with_sign(first - second)} ms".replace("-", "−") in told
 
 
+@pytest.mark.slow
 @needs_browser
 def test_marks_and_numbers_lead_to_their_rows(page):
     """A point of the curve to its steps, a bar and a cell to the kernels of their layer."""
@@ -357,6 +363,7 @@ def test_a_profile_of_one_batch_size_says_where_its_step_goes(tmp_path):
     assert longest["short"].partition("<")[0] in run["lead"]
 
 
+@pytest.mark.slow
 @needs_browser
 def test_two_steps_are_aligned_at_a_layer(page):
     with Page(page) as opened:
@@ -399,6 +406,7 @@ def test_energy_lies_beside_time_and_the_clock_among_the_facts(tmp_path):
             assert opened.problems == []
 
 
+@pytest.mark.slow
 @needs_browser
 def test_every_precision_has_its_roof(tmp_path):
     document = many_kernels(3)
@@ -451,6 +459,7 @@ def test_every_precision_has_its_roof(tmp_path):
         assert opened.problems == []
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize(
     ("width", "scale"), [(375, 2), (640, 2)], ids=["phone", "1280 pixels at 200 %"]
@@ -470,6 +479,7 @@ def test_no_chart_and_no_table_needs_sideways_scrolling(page, width, scale):
             assert opened.evaluate("document.documentElement.scrollWidth") == width
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_control_has_a_name_and_text_has_contrast(page, dark):
@@ -516,6 +526,7 @@ def test_markup_in_names_stays_text(page):
         assert opened.problems == []
 
 
+@pytest.mark.slow
 @needs_browser
 def test_it_prints_with_every_cause_open(page):
     with Page(page) as opened:
@@ -574,6 +585,7 @@ def many_kernels(rows):
     return {"version": "0", "runs": [run], "comparison": None}
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_largest_table_and_timeline_draw_a_page_of_rows_at_a_time(tmp_path):
     (tmp_path / "many.html").write_text(render_html(many_kernels(2000)))
@@ -588,6 +600,7 @@ def test_the_largest_table_and_timeline_draw_a_page_of_rows_at_a_time(tmp_path):
         assert opened.problems == []
 
 
+@pytest.mark.slow
 @needs_browser
 def test_numbers_read_as_in_the_terminal(page):
     values = [
@@ -620,6 +633,7 @@ def test_numbers_read_as_in_the_terminal(page):
                 assert shown.replace("−", "-") == python[name](value, *rest), (name, value, rest)
 
 
+@pytest.mark.slow
 def test_rows_of_two_recordings_are_those_of_compare(tmp_path, document_of):
     """Without layers, rows are operators with their shapes, which only some columns of the kernels
     tell.

@@ -23,7 +23,7 @@ from curvescope.profiling.measure.protocol import PROTOCOLS
 
 from ..curvescope.narrow_alexnet import narrow
 from ..shared import ROOT, load_script
-from ..tables import ask_each
+from ..tables import ask_each, grade
 from . import short_quick
 
 DOCS = ROOT / "docs"
@@ -56,11 +56,11 @@ def test_pages_of_the_site_are_tables_and_not_committed():
         assert any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored), name
 
 
-# Of these, every sixth one runs in `make test`, and all in CI.
+QUICK = [page for page in RUN if page.name in ("server.md", "step.md")]
+
+
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=pytest.mark.slow if n % 6 else ()) for n, page in enumerate(RUN)],
-    ids=lambda page: str(page.relative_to(DOCS)),
+    "page", grade(RUN, quick=QUICK, in_ci=RUN), ids=lambda page: str(page.relative_to(DOCS))
 )
 def test_commands_run_and_print_what_the_page_shows(page):
     run_blocks.run_page(page)

@@ -1,8 +1,11 @@
 """The picture of the README shows what the report of its recording says today."""
 
+import pytest
+
 from ..shared import load_script
 
 
+@pytest.mark.slow
 def test_the_picture_has_the_words_of_the_report():
     drawing = load_script("docs/draw_report.py")
     said = "draw it again: python docs/draw_report.py"

@@ -71,6 +71,7 @@ def test_an_own_step_is_split_into_two_steps_of_half_the_batch():
     assert steps.time_step() == (70, 1000)
 
 
+@pytest.mark.slow
 @ask_each("samples", [4, 5, 1])
 def test_a_network_that_is_split_computes_the_gradients_of_the_complete_batch(samples):
     """Shares weight the halves of an odd batch."""

@@ -29,7 +29,7 @@ def test_every_cause_that_claims_on_a_gpu_has_a_scenario():
     assert tested - others == {one.cause for one in SCENARIOS}
 
 
-@pytest.mark.first_rows(4)
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: f"{one.cause}: {one.at}")
 def test_an_experiment_confirms_the_cause_and_one_refutes_it_within_the_default_time(scenario):
     """`python -m tests.experiments.gpu_feasibility` writes the stored row anew."""

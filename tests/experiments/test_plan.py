@@ -110,6 +110,7 @@ def test_a_bend_goes_through_all_stages_to_a_confirmed_cause_and_a_remedy(record
     assert "Run conv3 backward through oneDNN: -50 % of its time at batch 16." in sentence(answer)
 
 
+@pytest.mark.slow
 def test_what_helped_a_term_is_measured_on_the_complete_step(record):
     path = record(JUMP)
     costs = {("conv3 backward", None): jump, ("conv3 backward", "one_thread"): line}
@@ -138,6 +139,7 @@ def test_what_helped_a_term_is_measured_on_the_complete_step(record):
     assert re.search(advice, sentence(answer))
 
 
+@pytest.mark.slow
 def test_one_thread_shows_idle_threads_where_it_is_no_faster(record):
     """On one thread the jump is gone, as all sizes take longer than they did on two."""
     path = record(JUMP)
@@ -146,6 +148,7 @@ def test_one_thread_shows_idle_threads_where_it_is_no_faster(record):
     assert explain(open_recording(path)).answers[0].cause == "idle threads"
 
 
+@pytest.mark.slow
 def test_one_experiment_on_a_term_tests_all_that_it_makes(record):
     """An excess from 8 to 16 and the fixed cost of 60 ms are of one layer: it runs once, at the
     sizes of both.
@@ -176,6 +179,7 @@ def test_one_experiment_on_a_term_tests_all_that_it_makes(record):
     assert answers["fixed cost"].remedy.term_gain.value == pytest.approx(60 / 72, abs=0.02)
 
 
+@pytest.mark.slow
 def test_what_a_term_does_not_show_alone_suggests_no_factor(record):
     """The step has a fixed cost of 60 ms in the layer, which alone has none: shares of that are
     noise.
@@ -245,6 +249,7 @@ def test_without_operators_no_term_runs_alone(tmp_path):
     assert experiment is None or experiment.scope == Scope.STEP
 
 
+@pytest.mark.slow
 def test_an_undecided_factor_gets_more_rounds_once(record):
     path = record(JUMP)
     half = lambda b: line(b) if b < 16 else 3.0 * b + 24.0  # noqa: E731
@@ -266,6 +271,7 @@ def test_the_plan_is_a_function_of_the_recording_and_keeps_to_the_time(record):
     assert next_experiment(open_recording(path), 0.5) is None
 
 
+@pytest.mark.slow
 def test_an_interrupted_experiment_is_made_once_more(record):
     path = record(JUMP)
     first = next_experiment(open_recording(path), 60.0)
@@ -310,7 +316,7 @@ def test_a_screen_in_little_time_leaves_out_first_what_the_device_does_not_have(
     assert 0 < len(shorter[-1]) <= len(whole) - len(idle)
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("left_ms", "verdict"), [(12.0, Verdict.CONFIRMED), (66.0, Verdict.UNDECIDED)]
 )
@@ -341,6 +347,7 @@ def test_the_fixed_cost_waits_where_it_would_leave_too_little_to_the_largest_siz
     assert (without.stage, without.functional) == (Stage.SCREEN, ())
 
 
+@pytest.mark.slow
 def test_an_undecided_factor_gets_more_rounds_though_another_one_does_not_fit_the_time(record):
     path = record(replace(FAULTY, idle_ms=lambda b: 30.0))
     half = lambda b: 102.0 + 5.0 * b  # noqa: E731  # the faults claim 32 ms of it
@@ -353,6 +360,7 @@ def test_an_undecided_factor_gets_more_rounds_though_another_one_does_not_fit_th
     assert not any("compiled" in one.factors for one in machine.made if one.functional)
 
 
+@pytest.mark.slow
 def test_the_diagnosis_after_an_experiment_is_that_of_the_recording(record):
     path = record(JUMP)
     before = explain(open_recording(path))
@@ -371,6 +379,7 @@ def faults_at_16(batch, duration_ns):
     }
 
 
+@pytest.mark.slow
 def test_a_cause_that_another_one_outbids_is_tested_too(record):
     """Another kernel runs at 16, in fresh memory; the memory makes the jump."""
     kernel = lambda b: ("mkl_sgemm" if b < 16 else "jit_gemm", jump(b), {})  # noqa: E731
@@ -401,6 +410,7 @@ def test_a_large_part_of_the_step_is_tested_before_a_bend(record):
     assert (first.functional_kind, first.factors) == ("fixed cost", ("kept_memory",))
 
 
+@pytest.mark.slow
 def test_a_long_screen_tries_some_factors_now_and_the_others_last(record):
     long = lambda b: 40.0 * jump(b)  # noqa: E731
     path = record(replace(JUMP, kernel=lambda b: ("mkl_sgemm", long(b), {})))
@@ -416,7 +426,7 @@ def test_a_long_screen_tries_some_factors_now_and_the_others_last(record):
     assert between
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("of_others", ["aten::mm", "aten::threshold"])
 def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the_same_operators(
     record, of_others
@@ -455,7 +465,7 @@ def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the
     )
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("best_holds", [True, False])
 def test_a_factor_that_takes_much_less_away_than_the_best_one_comes_only_if_that_one_fails(
     record, best_holds

@@ -65,7 +65,7 @@ def test_compiling_leaves_the_encoding_of_files_as_it_was():
     assert locale.nl_langinfo(locale.CODESET) == before
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", [35, 80, 52, 60, 70])
 def test_every_kernel_of_the_catalog_is_in_its_cubin_from_its_first_architecture_on(
     kept_cubins, architecture
@@ -84,6 +84,7 @@ def test_every_kernel_of_the_catalog_is_in_its_cubin_from_its_first_architecture
         assert found == expected
 
 
+@pytest.mark.slow
 def test_many_are_compiled_in_processes_and_then_kept(monkeypatch):
     monkeypatch.setattr(nvrtc.os, "cpu_count", lambda: 2)
     pairs = [(SMALL, architecture) for architecture in (35, 70, 90)]
@@ -146,6 +147,7 @@ def test_a_source_is_read_with_the_headers_beside_it(tmp_path):
         nvrtc.read_source(Path("nowhere") / "mine.cu")
 
 
+@pytest.mark.slow
 def test_hoppers_own_source_is_compiled_for_its_target_by_a_compiler_that_knows_it(monkeypatch):
     older, newer = (
         SimpleNamespace(version=v, architectures=(80, 90), version_text="")

@@ -82,7 +82,7 @@ def assert_as_ptxas_says(result):
     return {kernel.name: kernel for kernel in kernels}, stored
 
 
-@pytest.mark.first_rows(4)
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES + BEYOND)
 def test_every_figure_is_what_ptxas_says(architecture):
     kernels, stored = assert_as_ptxas_says(
@@ -103,6 +103,7 @@ def test_every_figure_is_what_ptxas_says(architecture):
     assert stored["much"] == 0
 
 
+@pytest.mark.slow
 @ask_each(("name", "architecture"), [("gemm", 35), ("convolution", 90)])
 def test_our_tile_products_are_read_as_ptxas_says(name, architecture):
     (source,) = (source for source in nvrtc.own_sources() if source.name == name)

@@ -33,7 +33,7 @@ def integers(*shape, seed=0):
 SIZES = [(1, 1, 1), (128, 128, 8), (129, 3, 17), (5, 300, 9), (200, 140, 64)]
 
 
-@pytest.mark.first_rows(8)
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize(
     ("transposes", "size"), list(itertools.product(["nn", "nt", "tn", "tt"], SIZES)), ids=str
 )
@@ -100,7 +100,7 @@ def reference(conv):
     }
 
 
-@pytest.mark.first_rows(4)
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("conv", list(CONVOLUTIONS.values()), ids=list(CONVOLUTIONS))
 def test_convolutions_are_exact_in_all_directions(build, conv):
     cases = reference(conv)
@@ -114,7 +114,7 @@ def test_convolutions_are_exact_in_all_directions(build, conv):
         np.testing.assert_array_equal(result.array, expected, err_msg=launch.kernel)
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("planted", "replacement"),
     [
@@ -228,6 +228,7 @@ PROBLEMS = [
 ]
 
 
+@pytest.mark.first_rows(3)
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.label)
 def test_a_plan_computes_its_problem_with_the_real_source(build, problem):
     operands = problem.operands(np.random.default_rng(5))

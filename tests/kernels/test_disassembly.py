@@ -93,7 +93,7 @@ def listed(name, architecture):
         pytest.skip(str(error))
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.first_rows(1)
 @pytest.mark.usefixtures("kept_cubins")
 @pytest.mark.parametrize("architecture", EVERY_ARCHITECTURE)
 def test_the_peak_kernels_are_chains_of_their_instruction(architecture):
@@ -120,7 +120,7 @@ def test_the_peak_kernels_are_chains_of_their_instruction(architecture):
     assert all("other" not in instruction_mix(counts) for counts in found.values())
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.first_rows(1)
 @pytest.mark.usefixtures("kept_cubins")
 @pytest.mark.parametrize("architecture", EVERY_ARCHITECTURE)
 def test_the_memory_kernels_load_four_times_before_they_store(architecture):

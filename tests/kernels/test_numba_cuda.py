@@ -21,6 +21,7 @@ from curvescope.kernels.timers import CudaEvents, EventApi
 pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 
 
+@pytest.mark.slow
 def test_every_kernel_is_right_in_the_simulator_and_a_wrong_result_is_seen():
     done = subprocess.run(
         [sys.executable, "-m", "tests.kernels.numba_simulated"],

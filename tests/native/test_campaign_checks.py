@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from .doubles import HERE
 
 GPU = Path(__file__).parents[2] / "benchmarks" / "gpu"
@@ -37,6 +39,7 @@ print(json.dumps({check.__name__: check(OnDouble("cuda:0", "double", 1)) for che
 """  # noqa: E501
 
 
+@pytest.mark.slow
 def test_the_questions_to_the_collector_have_answers_on_the_double(run, on_doubles):
     answers = json.loads(
         run(_PROGRAM, **on_doubles, PYTHONPATH=os.pathsep.join([str(HERE), str(GPU)]))

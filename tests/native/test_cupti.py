@@ -80,7 +80,7 @@ def rows(recording, table):
     return sorted(recording.arrow(table).to_pylist(), key=lambda row: row["start_ns"] or 0)
 
 
-@pytest.mark.first_rows(3)
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("toolkit", ["11.0", "11.4", "11.8", "12.4", "12.9", "13.0", "13.5"])
 def test_records_of_every_generation_become_rows(record_fake, toolkit):
     code, recording = record_fake(ONE_OF_EACH.format(toolkit=toolkit))
@@ -162,7 +162,7 @@ def columns(recording):
     }
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("toolkit", ["11.0", "12.9", "13.5"])
 def test_buffers_kept_as_they_came_replay_into_the_same_rows(record_fake, tmp_path, toolkit):
     kept = tmp_path / "kept"
@@ -186,6 +186,7 @@ def test_buffers_kept_as_they_came_replay_into_the_same_rows(record_fake, tmp_pa
     assert file.stat().st_size < 100_000
 
 
+@pytest.mark.slow
 def test_of_many_buffers_the_first_are_kept(record_fake, tmp_path):
     kept = tmp_path / "kept"
     code, recording = record_fake(

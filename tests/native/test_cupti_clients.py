@@ -67,6 +67,7 @@ def test_a_block_after_a_context_exists_and_one_after_a_pause_record_calls(run_b
         assert lost(recording).get("device_work_without_launch", 0) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("traced", [{}, {"FAKE_CUDA_TRACED": "1"}], ids=["untold", "told"])
 def test_buffers_that_cupti_returns_late_are_waited_for(run_blocks, traced):
     """A thread of CUPTI may hold one while it is flushed: the collector said that another client
@@ -89,6 +90,7 @@ def test_buffers_that_cupti_returns_late_are_waited_for(run_blocks, traced):
     assert lost(recording) == {}
 
 
+@pytest.mark.slow
 def test_the_last_flush_leaves_no_buffer_with_a_record_of_itself(record_fake):
     code, recording = record_fake(
         START + "    gpu.start()\n    launch_five()\n", FAKE_CUPTI_TELLS_FLUSHES="1"
@@ -98,7 +100,7 @@ def test_the_last_flush_leaves_no_buffer_with_a_record_of_itself(record_fake):
     assert lost(recording) == {}
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("leaves", "unsaved"),
     [("clocks", None), ("sample", None), ("nothing", None), ("kernel", 1)],
@@ -118,7 +120,7 @@ def test_a_buffer_left_by_the_last_flush_is_lost_only_if_it_holds_gpu_work(
     assert recording.meta["status"] == ("incomplete" if unsaved else "complete")
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("has_kernel", [True, False])
 def test_clocks_refused_before_there_is_a_context_are_asked_for_again(record_fake, has_kernel):
     """A recorded program on an H100 had no clock, and a block had them."""
@@ -169,6 +171,7 @@ def test_a_client_that_takes_the_buffers_is_noticed_and_said(record_fake):
     assert recording.meta["status"] == "incomplete"
 
 
+@pytest.mark.slow
 def test_a_block_whose_buffers_went_to_another_client_says_so_at_its_end(run_blocks):
     folder = run_blocks(
         """
@@ -184,7 +187,7 @@ def test_a_block_whose_buffers_went_to_another_client_says_so_at_its_end(run_blo
     assert lost(recording)["cupti_taken"] == 1
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("traced", [{}, {"FAKE_CUDA_TRACED": "1"}], ids=["untold", "told"])
 def test_whether_cupti_tells_of_the_collectors_own_call_or_not_it_is_no_row_and_nothing_is_claimed(
     run_blocks, traced
@@ -233,6 +236,7 @@ def test_a_pause_lets_another_client_in_and_the_collector_goes_on_after_it(recor
     assert recording.meta["collectors"][0]["cupti_paused_ns"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("toolkit", ["12.9", "13.0"])
 def test_other_clients_find_cuptis_attributes_as_they_were(run_blocks, toolkit):
     """13.0 has a buffer per thread, and the collector one for all."""
@@ -261,6 +265,7 @@ def test_other_clients_find_cuptis_attributes_as_they_were(run_blocks, toolkit):
     )
 
 
+@pytest.mark.slow
 def test_the_collector_goes_on_beside_another_client_that_collects_records(run_blocks):
     """As Kineto in PyTorch 2.11 does under a profile of the CPU alone.
 
@@ -281,7 +286,7 @@ def test_the_collector_goes_on_beside_another_client_that_collects_records(run_b
     assert "after" in set(open_recording(recordings / "r").frame("kernels")["name"])
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", ["", "cuptiActivityGetAttribute=1"])
 @pytest.mark.parametrize("takes_place", [False, True])
 def test_another_client_gets_no_dirty_buffer_from_the_collector(run_blocks, takes_place, fails):
@@ -312,6 +317,7 @@ def test_another_client_gets_no_dirty_buffer_from_the_collector(run_blocks, take
     )
 
 
+@pytest.mark.slow
 def test_a_recording_that_ends_in_a_pause_says_it(run_blocks):
     folder = run_blocks(
         """
@@ -329,6 +335,7 @@ def test_a_recording_that_ends_in_a_pause_says_it(run_blocks):
     assert lost(following) == {}
 
 
+@pytest.mark.slow
 def test_the_collector_gives_cupti_its_clock_once(run_blocks):
     """Given again, CUPTI's times of a device are off by 1e14 ns (pytorch/pytorch#192021)."""
     folder = run_blocks(
@@ -347,6 +354,7 @@ def test_the_collector_gives_cupti_its_clock_once(run_blocks):
         assert lost(recording) == {}
 
 
+@pytest.mark.slow
 def test_work_whose_times_cupti_gives_wrongly_is_dropped_and_counted(run_blocks):
     """Another client's clock replaced the collector's, which has to be given again."""
     folder = run_blocks(
@@ -366,6 +374,7 @@ def test_work_whose_times_cupti_gives_wrongly_is_dropped_and_counted(run_blocks)
     assert after.meta["status"] == "incomplete"
 
 
+@pytest.mark.slow
 def test_a_subscriber_that_never_leaves_is_no_hindrance_where_it_is_known_to_be_idle(run_blocks):
     folder = run_blocks(
         """
@@ -385,6 +394,7 @@ def test_a_subscriber_that_never_leaves_is_no_hindrance_where_it_is_known_to_be_
     assert idle.count_rows("kernels") == 5
 
 
+@pytest.mark.slow
 def test_buffers_that_the_collector_takes_from_another_client_are_counted(run_blocks):
     folder = run_blocks(
         """
@@ -401,6 +411,7 @@ def test_buffers_that_the_collector_takes_from_another_client_are_counted(run_bl
     assert lost(open_recording(folder / "r")) == {"cupti_foreign": 1}
 
 
+@pytest.mark.slow
 def test_a_block_after_cuda_was_initialised_has_its_devices_from_the_driver(run_blocks):
     """CUPTI tells of devices once, when CUDA is initialised."""
     folder = run_blocks(
@@ -428,6 +439,7 @@ def test_a_block_after_cuda_was_initialised_has_its_devices_from_the_driver(run_
     }
 
 
+@pytest.mark.slow
 def test_the_end_of_a_block_waits_for_every_device_in_use(run_blocks):
     run_blocks(
         """
@@ -441,6 +453,7 @@ def test_the_end_of_a_block_waits_for_every_device_in_use(run_blocks):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("toolkit", "is_right"), [("12.9", False), ("13.0", False), ("13.5", True)]
 )

@@ -35,7 +35,7 @@ EVERY_CALL = [
 ]  # fmt: skip
 
 
-@pytest.mark.first_rows(4)
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize("call", EVERY_CALL)
 def test_whatever_call_fails_the_program_runs_on_and_the_recording_is_whole(record_fake, call):
     code, recording = record_fake(HUNDRED_KERNELS, FAKE_CUPTI_FAIL=f"cupti{call}=999")
@@ -142,6 +142,7 @@ def test_a_million_kernels_from_four_threads_are_all_there(record_fake):
     assert "cannot be joined" in recording.meta["missing"]["api_calls"]
 
 
+@pytest.mark.slow
 def test_a_fork_in_the_midst_of_it_leaves_the_parents_records_whole(record_fake):
     code, recording = record_fake(
         """
@@ -169,7 +170,7 @@ def test_a_fork_in_the_midst_of_it_leaves_the_parents_records_whole(record_fake)
     ).sum() >= 10  # those that ended by exit flushed
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["os._exit(3)", "os.abort()", "os.kill(os.getpid(), 9)"])
 def test_records_flushed_before_a_sudden_end_are_there(record_fake, end):
     code, recording = record_fake(
@@ -189,6 +190,7 @@ def test_records_flushed_before_a_sudden_end_are_there(record_fake, end):
     assert recording.arrow("kernels").num_rows == 1000
 
 
+@pytest.mark.slow
 def test_the_real_libcupti_refuses_a_driver_that_is_none_and_the_program_runs_on(record_fake):
     # The wheel of the dev extra, which has no driver to talk to here: what a broken installation
     # looks like.
@@ -207,6 +209,7 @@ def test_the_real_libcupti_refuses_a_driver_that_is_none_and_the_program_runs_on
     assert "cuptiSubscribe" in collector["cupti_status"]
 
 
+@pytest.mark.slow
 def test_closing_the_collectors_library_does_not_take_it_away(record_fake):
     code, recording = record_fake(
         """
@@ -222,6 +225,7 @@ def test_closing_the_collectors_library_does_not_take_it_away(record_fake):
     assert recording.arrow("kernels").num_rows == 50_000
 
 
+@pytest.mark.slow
 def test_when_the_disk_is_full_rows_are_counted_by_kind_and_what_was_written_is_whole(record_fake):
     code, recording = record_fake(
         """
@@ -255,7 +259,8 @@ while True:
 """
 
 
-@pytest.mark.parametrize("runs", [5, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("runs", [5, 40])
 def test_killed_at_any_moment_every_flushed_chunk_of_kernels_is_there(tmp_path, on_doubles, runs):
     # Spread over four cycles of the writer, 10 ms each; the machine's own load varies them besides.
     for run, moment_s in enumerate(np.arange(runs) * 0.04 / runs):
@@ -279,6 +284,7 @@ def test_killed_at_any_moment_every_flushed_chunk_of_kernels_is_there(tmp_path, 
         shutil.rmtree(chunks)
 
 
+@pytest.mark.slow
 def test_the_first_libcupti_that_fits_the_driver_and_starts_is_taken(
     record_fake, doubles, tmp_path
 ):
@@ -319,6 +325,7 @@ def test_the_first_libcupti_that_fits_the_driver_and_starts_is_taken(
     )
 
 
+@pytest.mark.slow
 def test_a_program_that_brings_no_libcupti_gets_the_one_of_the_recording_python(
     record_fake, doubles, tmp_path
 ):

@@ -39,6 +39,7 @@ def test_a_running_kernel_keeps_one_small_buffer_from_a_process_that_exits(recor
     assert lost(recording)["cupti_unsaved"] == 1
 
 
+@pytest.mark.slow
 def test_a_busy_gpu_keeps_less_than_100_ms_of_kernels_from_a_process_that_exits(record_fake):
     """One kernel always runs. With twenty flushes a second, there are 2,000 kernels a second.
 
@@ -84,6 +85,7 @@ def test_work_that_ends_is_recorded_with_its_time_though_flushes_came_before(rec
     assert "without_time" not in lost(recording)
 
 
+@pytest.mark.slow
 def test_no_buffer_is_zeroed_in_the_programs_threads_and_none_comes_dirty(record_fake):
     code, recording = record_fake(
         """
@@ -113,6 +115,7 @@ TOO_MANY = f"""
 """
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_held_up_does_not_crash_a_program_under_an_old_cupti(record_fake):
     code, recording = record_fake(TOO_MANY.format(toolkit="12.4"))
     assert code == 0
@@ -123,6 +126,7 @@ def test_a_writer_that_is_held_up_does_not_crash_a_program_under_an_old_cupti(re
     assert recording.meta["status"] == "incomplete"
 
 
+@pytest.mark.slow
 def test_a_newer_cupti_drops_and_counts_where_it_gets_no_buffer(record_fake):
     code, recording = record_fake(TOO_MANY.format(toolkit="13.0"))
     assert code == 0
@@ -130,6 +134,7 @@ def test_a_newer_cupti_drops_and_counts_where_it_gets_no_buffer(record_fake):
     assert "cupti_unread" not in lost(recording)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("toolkit", ["12.9", "13.0"])
 def test_many_threads_share_one_buffer(record_fake, toolkit):
     """From CUDA 13.0 each thread has its own unless the client objects, and a process takes all of

@@ -136,7 +136,7 @@ def check_ncu(folder, tmp_path):
     assert kernels["dram_bytes"].notna().all()
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @CARDS
 @pytest.mark.parametrize("raw", RAW)
 def test_real_raw_buffers_replay(tmp_path, record_fake, raw, real):
@@ -215,6 +215,7 @@ def test_a_real_table_of_nsight_compute(tmp_path, real):
     check_ncu(real, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(
     tmp_path, record_fake, monkeypatch
 ):

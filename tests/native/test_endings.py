@@ -25,6 +25,7 @@ from curvescope.profiling.collect.chunks import read_chunks
 from curvescope.profiling.recording.remote_store import as_path
 from curvescope.profiling.recording.store import CHUNKS, RecordingWriter, open_recording
 
+from ..tables import grade
 from .doubles import HERE
 
 RECORD = [sys.executable, "-m", "curvescope.cli", "record"]
@@ -153,22 +154,15 @@ ENDINGS = {
 }
 
 
-# To one process, to the group and to all, what a user and the usual schedulers do; the others take
-# seconds each and are slow tests.
-QUICK = (
-    ("kill: SIGTERM to record alone", "ends by itself"),
-    ("Ctrl-C: SIGINT to the group", ""),
-    ("Slurm: SIGCONT and SIGTERM to all", "ends by itself"),
-    ("Slurm's --signal: SIGUSR1 to all", ""),
-)
-BOTH = [
-    pytest.param(ending, how, marks=() if (ending, how) in QUICK else pytest.mark.slow)
-    for ending in ENDINGS
-    for how in ("", "ends by itself")
-]
+# Each takes seconds: what most users do, and for CI each ending, by turns of a program that handles
+# it.
+QUICK = [("Ctrl-C: SIGINT to the group", "")]
+HANDLES = ("ends by itself", "")
+BOTH = [(ending, how) for ending in ENDINGS for how in HANDLES]
+TURNS = [(ending, HANDLES[place % 2]) for place, ending in enumerate(ENDINGS)]
 
 
-@pytest.mark.parametrize(("ending", "how"), BOTH)
+@pytest.mark.parametrize(("ending", "how"), grade(BOTH, quick=QUICK, in_ci=TURNS))
 def test_a_program_that_is_asked_to_end_is_recorded_to_its_end(tmp_path, ending, how):
     send, code = ENDINGS[ending]
     with running(tmp_path, how) as run:
@@ -184,7 +178,7 @@ def test_a_program_that_is_asked_to_end_is_recorded_to_its_end(tmp_path, ending,
     assert f"{wanted} ranges" in run.said()
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "send",
     [
@@ -208,7 +202,7 @@ def test_the_program_gets_a_signal_once(tmp_path, send):
     assert run.said().count("asked to end") == 1
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "options"),
     [
@@ -255,7 +249,7 @@ KILLS = {
 }
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", KILLS)
 def test_what_a_kill_leaves_is_read_and_recovered(tmp_path, ending, capsys):
     with running(tmp_path, "ignores it", before=KILLS[ending]) as run:
@@ -301,7 +295,7 @@ def test_a_recording_in_progress_is_read_as_far_as_it_is(tmp_path, capsys):
     assert ranges_of(run.path) == (BEFORE, {}, "complete")
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("signals", ["SIGTERM", "SIGTERM and SIGKILL"])
 def test_as_the_first_process_of_a_container(tmp_path, signals, capsys):
     """Nobody else passes a signal on there, and the kernel ignores those that the first process

@@ -117,6 +117,7 @@ with curvescope.record(sys.argv[1]):
     assert kept + lost["nvtx_unwritten"] == FEW + 10
 
 
+@pytest.mark.slow
 def test_a_window_of_torch_that_could_not_be_written_is_counted(tmp_path):
     (tmp_path / "1-000000.window.json.part").touch()
     assert read_processes(tmp_path).unreadable == 1
@@ -144,7 +145,7 @@ cp -r disk/r kept  # the disk goes with this shell
 """
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which("unshare") is None, reason="mounts a small disk in a namespace of its own"
 )

@@ -60,7 +60,7 @@ replay(2, 21, 22)
     assert recording.complete
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "node"),
     [
@@ -80,6 +80,7 @@ def test_clones_of_clones_lead_to_the_capture(record_fake, before, node):
     assert layers(recording) == [(f"k{node}", 0, "fc1")]
 
 
+@pytest.mark.slow
 def test_an_updated_graph_keeps_its_nodes_and_so_their_layers(record_fake):
     """cudaGraphExecUpdate takes parameters from a new capture; the nodes of the executable graph
     stay.
@@ -113,6 +114,7 @@ replay(1, 21)
     assert layers(recording) == [("k21", 0, "fc1")]
 
 
+@pytest.mark.slow
 def test_a_capture_before_the_recording_is_said(record_fake):
     """Node 11 was captured before: only its clone is seen, and kernel 99 not even as a clone."""
     _, recording = record_fake(f"{CAPTURED}\ngpu.graph_node(21, 11)\nreplay(1, 21, 99)\n")
@@ -125,7 +127,7 @@ def test_a_capture_before_the_recording_is_said(record_fake):
     assert set(recording.frame("kernels")["phase"]) == {"forward"}  # of the range around the launch
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["cuptiEnableCallback", "cuptiGetGraphNodeId"])
 def test_without_callbacks_everything_else_is_recorded(record_fake, call):
     _, recording = record_fake(
@@ -140,6 +142,7 @@ def test_without_callbacks_everything_else_is_recorded(record_fake, call):
     assert collector.get("cupti_refused", []) == (refused if call == "cuptiEnableCallback" else [])
 
 
+@pytest.mark.slow
 def test_work_outside_graphs_has_no_node(record_fake):
     _, recording = record_fake(
         f"{CAPTURED}\nwith nvtx.annotate('layer:fc1'):\n    launch(gpu, 'k', 1, thread)\n"

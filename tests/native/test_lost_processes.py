@@ -97,6 +97,7 @@ ssize_t writev(int file, const struct iovec *parts, int count) {
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_while_the_disk_is_slow_ended_by_exit(tmp_path, monkeypatch):
     """Its exit waits for the writer no longer than 2 s, and the rest is read from its memory."""
     if shutil.which(COMPILER) is None:
@@ -140,6 +141,7 @@ def test_what_the_file_lacks_was_lost_to_the_last_range(tmp_path):
     assert lost == 1000
 
 
+@pytest.mark.slow
 def test_exec_of_a_program_that_records_too_keeps_the_counts_of_both(tmp_path):
     recording, lost = record(
         tmp_path,
@@ -158,6 +160,7 @@ def test_exec_of_a_program_that_records_too_keeps_the_counts_of_both(tmp_path):
     assert (first["ended"], second["ended"]) == ("exec of another program", "exit")
 
 
+@pytest.mark.slow
 def test_names_ranges_and_numbers_of_nested_forks_and_their_threads_are_drained(tmp_path):
     """Each level registers a name, a category and a thread name after its fork, uses those before
     it, and is killed.
@@ -197,6 +200,7 @@ def test_names_ranges_and_numbers_of_nested_forks_and_their_threads_are_drained(
     assert (lost, recording.meta["status"]) == ({}, "complete")
 
 
+@pytest.mark.slow
 def test_a_child_made_without_the_handlers_of_fork_leaves_its_parent_s_ranges_whole(tmp_path):
     recording, lost = record(
         tmp_path,
@@ -216,6 +220,7 @@ def test_a_child_made_without_the_handlers_of_fork_leaves_its_parent_s_ranges_wh
     assert lost == {}
 
 
+@pytest.mark.slow
 def test_a_process_that_still_runs_gives_what_it_has_and_writes_no_more(tmp_path):
     """A child that outlives the command; it ends once its standard input, which this test holds, is
     closed.
@@ -256,6 +261,7 @@ def test_a_process_that_still_runs_gives_what_it_has_and_writes_no_more(tmp_path
     assert recording.meta["status"] == "incomplete"
 
 
+@pytest.mark.slow
 def test_a_child_that_ends_a_little_later_than_the_command_loses_nothing(tmp_path):
     recording, lost = record(
         tmp_path,
@@ -277,6 +283,7 @@ def test_a_child_that_ends_a_little_later_than_the_command_loses_nothing(tmp_pat
     assert (lost, recording.meta["status"]) == ({}, "complete")
 
 
+@pytest.mark.slow
 def test_of_a_daemon_the_recording_says_that_it_is_incomplete(tmp_path):
     recording, lost = record(
         tmp_path,
@@ -296,6 +303,7 @@ def test_of_a_daemon_the_recording_says_that_it_is_incomplete(tmp_path):
     assert recording.meta["status"] == "incomplete"
 
 
+@pytest.mark.slow
 def test_without_shared_memory_ranges_are_recorded_from_private_memory_and_that_is_said(tmp_path):
     recording, lost = record(
         tmp_path,
@@ -311,6 +319,7 @@ def test_without_shared_memory_ranges_are_recorded_from_private_memory_and_that_
     assert (set(lost), recording.meta["status"]) == ({"memory_not_shared"}, "complete")
 
 
+@pytest.mark.slow
 def test_memory_of_ended_processes_is_freed_before_the_command_ends(tmp_path):
     environment = {**os.environ, NVTX_VARIABLE: str(library_path()), FOLDER_VARIABLE: str(tmp_path)}
     program = "import nvtx, os\nfor _ in range(9): nvtx.mark('m')\nos._exit(0)"
@@ -325,6 +334,7 @@ def test_memory_of_ended_processes_is_freed_before_the_command_ends(tmp_path):
     assert not (tmp_path / NAME).is_symlink()
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_memory_to_the_next_drain(tmp_path):
     environment = {**os.environ, NVTX_VARIABLE: str(library_path()), FOLDER_VARIABLE: str(tmp_path)}
     program = "import nvtx, os\nfor _ in range(9): nvtx.mark('m')\nos._exit(0)"
@@ -341,6 +351,7 @@ def test_a_full_disk_leaves_the_memory_to_the_next_drain(tmp_path):
         assert (end.begun, read_chunks(path).begun, read_chunks(path).torn_bytes) == (9, 9, 0)
 
 
+@pytest.mark.slow
 def test_memory_that_a_crashing_process_wrote_over_is_drained_without_failing(tmp_path):
     """Words of the blocks of a killed process are set to other values; what can be read still
     becomes a recording.

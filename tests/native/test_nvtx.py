@@ -171,6 +171,7 @@ print("started", flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "runs", [5, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.exhaustive])]
 )
@@ -219,6 +220,7 @@ def test_killed_at_any_moment_no_range_is_lost(tmp_path, runs):
             assert dropped or outer.get(thread, 0) - count in (0, 1)
 
 
+@pytest.mark.slow
 def test_a_file_cut_anywhere_gives_the_chunks_before_the_cut(tmp_path):
     (tmp_path / "c").mkdir()
     subprocess.run(

@@ -61,7 +61,7 @@ def rows(recording, table, process):
     return sorted(map(tuple, found.to_numpy()), key=repr)
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "file",
     [

@@ -2,6 +2,8 @@
 per process.
 """
 
+import pytest
+
 from curvescope.profiling.recording.store import open_recording
 
 
@@ -73,6 +75,7 @@ def test_another_profiler_in_the_process_is_said_and_left_alone(run, on_doubles)
     )
 
 
+@pytest.mark.slow
 def test_torchs_profiler_inside_a_block_gets_cupti_and_the_block_goes_on_beside_it(
     run, tmp_path, on_doubles
 ):

@@ -80,6 +80,7 @@ def recorded(tmp_path, capfd, monkeypatch):
     return record
 
 
+@pytest.mark.slow
 def test_layers_phases_and_steps_are_ranges(recorded):
     recording = recorded(TRAINING)
     steps = recording.frame("steps")
@@ -105,6 +106,7 @@ def test_layers_phases_and_steps_are_ranges(recorded):
     assert recording.meta["lost"] == {}
 
 
+@pytest.mark.slow
 def test_layers_that_the_program_annotates_get_one_range_each(recorded):
     """On an H100, 45 ranges of a step of AlexNet crossed those of `curvescope step`,
     and were cut.
@@ -128,6 +130,7 @@ def test_layers_that_the_program_annotates_get_one_range_each(recorded):
     assert recording.meta["lost"] == {}
 
 
+@pytest.mark.slow
 def test_kernels_of_a_recording_without_operators_lack_none(record_fake, monkeypatch):
     """CUPTI's recordings have no operators.
 
@@ -156,6 +159,7 @@ for _ in range(3):
     assert recording.meta["lost"] == {}
 
 
+@pytest.mark.slow
 def test_an_exception_in_a_layer_leaves_no_range_open(recorded):
     recording = recorded(FAILING)
     assert recording.meta["lost"] == {}

@@ -80,6 +80,7 @@ TRAINING = """
 """
 
 
+@pytest.mark.slow
 def test_a_training_program_gives_kernels_by_step_layer_and_phase(record, capfd):
     code, recording, out, err = record(TRAINING)
     assert (code, out, err) == (0, "trained\n", "")
@@ -271,6 +272,7 @@ def windows_of(folder):
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.window.json"))]
 
 
+@pytest.mark.slow
 def test_windows_come_and_go_while_other_threads_compute(folders):
     windows = windows_of(folders[0])
     assert len(windows) == 40
@@ -280,6 +282,7 @@ def test_windows_come_and_go_while_other_threads_compute(folders):
     }
 
 
+@pytest.mark.slow
 def test_no_window_begins_in_a_range_that_began_under_another(folders):
     # The first call, at whose end the range begins; then the two after the range.
     assert [len(window["boundaries"]) for window in windows_of(folders[1])] == [1, 1, 1]
@@ -307,6 +310,7 @@ EVALUATING = """
 """
 
 
+@pytest.mark.slow
 def test_evaluations_are_no_training_steps_and_a_program_that_profiles_itself_has_the_profiler(
     record,
 ):
@@ -341,6 +345,7 @@ def test_the_clocks_are_held_against_each_other_where_nothing_came_between(monke
     assert torch_windows._clock_offset_ns() == 10**18
 
 
+@pytest.mark.slow
 def test_killed_the_windows_before_the_last_are_there(folders, tmp_path):
     (found,) = read_processes(folders[2]).processes
     assert found.windows >= 2

@@ -18,6 +18,7 @@ from curvescope.cli import COMMANDS
 
 from ..analysis.ranks.planted_ranks import write_ranks
 from ..shared import PROFILES, ROOT
+from ..tables import grade
 from .listening import Watch, listening_at
 
 # Modules that Python or Curvescope imports while it starts, or later.
@@ -40,25 +41,13 @@ TRACE = str(PROFILES / "kineto_resnet50_w0_a.pt.trace.json.gz")
 SHORT = ["--quick", "--time-limit", "3", "--batch", "1,2"]
 # The least number of rounds, for what starts several processes.
 LEAST = ["alexnet", "--quick", "--time-limit", "1", "--batch", "1"]
-# they measure: tests of them are slow
-LIVE = {
-    *("diagnose", "diagnose --of memory", "sweep", "scale measure", "confirm", "bench", "step"),
-}
-# They read a recording as `explain` does, or load torch, in as many seconds each: slow too.
+# They read a recording as `explain` does, or load torch, in as many seconds each.
 ALIKE = {
-    *(
-        "sizes",
-        "breakdown",
-        "compare",
-        "compare --steps",
-        "roofline",
-        "report",
-        "counters",
-        "export",
-    ),
+    *("sizes", "breakdown", "compare", "compare --steps", "roofline", "counters"),
     *("explain --as-env", "diagnose --of energy", "diagnose --card gtx1080"),
     "doctor --list networks",
 }
+QUICK = ("explain",)
 # Each with exit codes: 2 where there is nothing of the kind here, e.g. no GPU.
 LINES = {
     "diagnose": ["alexnet", *SHORT, "--experiments", "2s", "-o", "new"],
@@ -132,14 +121,10 @@ def interrupt_once_ranks_measure(process, run):
     process.send_signal(signal.SIGINT)
 
 
-@pytest.mark.first_rows(6)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if name in LIVE | ALIKE else [])
-        for name in LINES
-    ],
+    grade([*LINES], quick=QUICK, in_ci=LINES.keys() - ALIKE),
 )
 def test_no_command_listens_beyond_loopback_or_runs_a_file_of_its_folder(name, hostile, tmp_path):
     words = LINES[name]

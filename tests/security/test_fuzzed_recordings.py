@@ -15,6 +15,7 @@ FOUND = (209, 236, 39)
 QUICK, MORE, SLOW = range(2), range(2, 6), range(6, int(os.environ.get("CURVESCOPE_FUZZED", "42")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "numbers",
     [

@@ -299,6 +299,7 @@ def test_a_part_out_of_proportion_is_refused(rows, name, said, store, refusal_of
         assert "CURVESCOPE_LIMITS=10" in refusal_of("breakdown", store / "a")
 
 
+@pytest.mark.slow
 def test_many_parts_out_of_proportion_together_are_refused(store):
     for number in range(1, 5):
         bomb(store / "a" / "kernels" / f"{number:05d}.parquet", PART_FREE_ROWS, "k" * number)
@@ -353,6 +354,18 @@ def test_the_pages_of_a_part_say_what_its_footer_says(store):
         said = sum(metadata.row_group(g).total_byte_size for g in range(metadata.num_row_groups))
         # The footer counts the heads of the pages too.
         assert 0.5 * said < count_unpacked_bytes(source, metadata) <= said
+
+
+def test_only_the_pages_of_columns_that_are_read_are_looked_at(store):
+    """A part of forty columns has as many heads; what is not read is not unpacked."""
+    part = store / "a" / "kernels" / "00000.parquet"
+    with pa.OSFile(os.fsencode(part)) as source:
+        metadata = pq.read_metadata(part)
+        every = count_unpacked_bytes(source, metadata)
+        each = [count_unpacked_bytes(source, metadata, [name]) for name in metadata.schema.names]
+    assert len(each) > 1
+    assert min(each) > 0
+    assert sum(each) == every
 
 
 @ask_each("data", [b"", b"\x15", b"\xff" * 40, b"\x1c" * 99, b"\x15\0\x15\x01\0", b"\0"])

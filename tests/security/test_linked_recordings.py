@@ -53,6 +53,7 @@ def run_linked(number, folder, monkeypatch):
     return command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "numbers",
     [

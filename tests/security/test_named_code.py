@@ -73,6 +73,7 @@ def test_a_recordings_step_is_not_run(shared, command, refusal_of):
     assert not (shared.parent / "ran").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", ["step", "network", "source"])
 def test_a_plans_code_is_not_run(shared, named, refusal_of):
     spec = "shared/x.py:build"

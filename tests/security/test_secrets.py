@@ -261,6 +261,7 @@ def make_step(batch):
 QUICK = ["--quick", "--time-limit", "0.5"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -377,6 +378,7 @@ def dotted(function):
 RUNS_THE_PROGRAM = ROOT / "profiling" / "collect" / "startup" / "assigned.py"
 
 
+@pytest.mark.slow
 def test_nothing_goes_through_a_shell():
     calls = [
         (path, node)

@@ -16,10 +16,14 @@ from curvescope.profiling.recording.experiments import Scope
 from curvescope.profiling.recording.store import KERNEL, open_recording
 
 from ...shared import PROFILES
+from ...tables import grade
+from .test_suggestions import FIRST_SHOWN
 
 TRACES = sorted(path.name for path in PROFILES.glob("*.json.gz"))
 EXPORTS = sorted(path.name for path in PROFILES.glob("*.sqlite.gz"))
-QUICK = ("hta_alexnet_trace.json.gz", "tl_h100_bert_small.json.gz", "pipit_saxpy.sqlite.gz")
+QUICK = ("pipit_saxpy.sqlite.gz",)
+# Those that show a cause first, which CI asks too.
+SHOWING = {*FIRST_SHOWN.values()} & {*TRACES, *EXPORTS}
 
 ALLOCATES = re.compile(
     r"^(cu|cuda|hip)(Malloc|Free|HostAlloc|Mem(Alloc|Free|Create|Map|Unmap|Release|SetAccess))"
@@ -276,14 +280,7 @@ def check_precision(file, windows, suggestion, steps):
     assert suggestion.at_most_ms >= 0.97 * least_ms
 
 
-@pytest.mark.first_rows(1)
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in (*TRACES, *EXPORTS)
-    ],
-)
+@pytest.mark.parametrize("name", grade([*TRACES, *EXPORTS], quick=QUICK, in_ci=SHOWING))
 def test_no_bound_is_less_than_the_time_it_names(name, imported_profile, tmp_path):
     recording = open_recording(imported_profile(name))
     if not recording.count_rows("kernels") or recording.work != KERNEL:

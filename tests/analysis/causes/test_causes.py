@@ -54,7 +54,7 @@ def test_a_planted_cause_is_named_with_evidence_and_a_refutation(cause):
         assert term.claim.refuted_by.endswith(".")
 
 
-@pytest.mark.first_rows(31)
+@pytest.mark.first_rows(8, in_ci=len(PLANS))
 @pytest.mark.parametrize("cause", PLANS)
 @pytest.mark.parametrize("functional", [excess(8, 16), bend(4, 8, 16)], ids=["excess", "bend"])
 def test_amounts_add_up_to_the_anomaly_and_to_every_term(cause, functional):
@@ -129,7 +129,7 @@ def test_kernels_of_an_operator_at_one_size_only_are_a_switch_of_equal_products(
     assert ("algorithm switch" in terms["conv3 backward"].claims) == claimed
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.first_rows(1, in_ci=2)
 @pytest.mark.parametrize("name", ["Memcpy HtoD", *names_of_host_copies()])
 def test_copies_from_and_to_the_host_are_known_by_the_beginnings_of_their_names(name):
     """Of conv3's 96 ms at 16 twice those at 8 are 48; the names are those of NVIDIA's and AMD's

@@ -192,6 +192,7 @@ def test_copies_of_a_vector_sum_are_no_offloaded_weights(tmp_path, advice):
     assert facts_of(copied)["copies in which nothing else runs"] == pytest.approx(90.0)
 
 
+@pytest.mark.slow
 @ask_each(
     ("memory", "do"),
     [
@@ -246,7 +247,7 @@ ATTENTION = (
 )
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize(
     ("calls", "is_attention"), [(EXPERTS, False), (ATTENTION, True), ((*ATTENTION, *EXPERTS), True)]

@@ -22,6 +22,7 @@ from curvescope.profiling.recording.store import open_recording
 
 from ...profiling.readers.made_profiles import query
 from ...shared import PROFILES
+from ...tables import grade
 
 RESNET = "kineto_resnet50_w0_a.pt.trace.json.gz"
 LOADER = "param_resnet.json.gz"
@@ -91,12 +92,10 @@ SHOWN = [
     ("pointwise kernels in a row", GPU_ONLY, 0.356, (COMPILED, DDP, VIDEO)),
 ]
 
-# The first file of each cause; CI asks of the others too.
+# The first file of each cause; the others ask the same question.
 FIRST_SHOWN = {cause: name for cause, name, *_ in reversed(SHOWN)}
-
-
-def slow_unless(quick):
-    return () if quick else pytest.mark.slow
+FIRST_ROWS = [row for row in SHOWN if FIRST_SHOWN[row[0]] == row[1]]
+NAMES = sorted({name for _, name, _, _ in SHOWN})
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +115,7 @@ def advice(imported_profile):
 
 @pytest.mark.parametrize(
     ("cause", "name", "at_most_ms", "not_in"),
-    [pytest.param(*row, marks=slow_unless(FIRST_SHOWN[row[0]] == row[1])) for row in SHOWN],
+    grade(SHOWN, quick=FIRST_ROWS[::8], in_ci=FIRST_ROWS),
 )
 def test_a_profile_suggests_a_cause_with_its_bound(cause, name, at_most_ms, not_in, advice):
     causes = {one.suggestion.cause: one for one in advice(name).advised}
@@ -145,6 +144,7 @@ def test_where_a_profile_cannot_tell_it_says_so(name, said, text_of, imported_pr
     assert "no wait of the host" not in text
 
 
+@pytest.mark.slow
 def test_factors_save_at_most_what_the_suggestions_do_that_name_them(advice, imported_profile):
     shares = suggest_shares(open_recording(imported_profile(SMALL)))
     found = advice(SMALL)
@@ -173,11 +173,7 @@ def test_a_count_of_a_whole_recording_is_not_of_a_step(text_of, imported_profile
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=slow_unless(name in FIRST_SHOWN.values()))
-        for name in sorted({name for _, name, _, _ in SHOWN})
-    ],
+    "name", grade(NAMES, quick=(RESNET, OFFLOAD, EAGER), in_ci={*FIRST_SHOWN.values()})
 )
 def test_no_bound_is_more_than_the_step(name, advice):
     found = advice(name)
@@ -188,6 +184,7 @@ def test_no_bound_is_more_than_the_step(name, advice):
     assert bounds == sorted(bounds, reverse=True)
 
 
+@pytest.mark.slow
 def test_copies_that_nothing_hides_by_hand(advice):
     """Time in which a copy from the host runs and nothing else, by a sweep over the file's own
     events.
@@ -411,6 +408,7 @@ def test_operators_of_the_host_that_make_a_batch_are_input():
     assert waiting_for_input.suggest(replace(step, on_host=False)) is None
 
 
+@pytest.mark.slow
 def test_the_gpu_that_waits_least_comes_last(advice):
     told = {one.suggestion.cause: one for one in advice(GPUS).advised}
     one = told["exposed communication"]
@@ -423,7 +421,7 @@ def test_a_bound_of_pointwise_kernels_is_of_one_gpu(advice):
     assert told["pointwise kernels in a row"].at_most_ms == pytest.approx(74.25, abs=0.05)
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [REDUCED, CHECKPOINTED, RESIZED])
 def test_no_one_comes_last_where_one_gpu_is_recorded(name, advice):
     assert not any("comes last" in one.do for one in advice(name).advised)

@@ -27,6 +27,7 @@ def step(network, batches, device=GTX1080, **kwargs):
     return estimate_step(load_operations(network), batches, machine_for(device), LIBRARY, **kwargs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "network",
     [

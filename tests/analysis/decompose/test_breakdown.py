@@ -133,7 +133,7 @@ def assert_as_plainly(found, steps, kernels, by, batch=None):
     assert sum(row.time_ms for row in found.rows) == pytest.approx(found.time_ms, rel=1e-12)
 
 
-@pytest.mark.first_rows(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])
 @pytest.mark.parametrize(
     "name", ["kineto_resnet50_w0_a.pt.trace.json.gz", "josiahdavis_lm_net_17ed.sql.gz"]
@@ -200,6 +200,7 @@ rows = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(rows, st.integers(1, 5))
 def test_any_overlap_is_shared_alike(drawn, pieces):

@@ -11,6 +11,7 @@ from ..synthetic import timed_steps
 from .early_ends import LOOKS, simulate
 
 
+@pytest.mark.slow
 @ask_each("fixed_ms", [0.0, 60.0])
 def test_at_most_5_percent_of_100_linear_sweeps_report_an_anomaly(fixed_ms):
     random = np.random.default_rng(7)
@@ -62,7 +63,7 @@ def test_two_batch_sizes_have_an_excess_and_no_curvature():
 RUNS = 15
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "effect", "least_saved"),
     [

@@ -49,6 +49,7 @@ spans = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(spans, spans, spans)
 def test_reasons_are_those_of_a_plain_search(busy, called, around):
     begin = np.array(sorted(start for _, start, _ in busy), np.int64)

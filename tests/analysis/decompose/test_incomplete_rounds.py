@@ -129,7 +129,7 @@ def test_a_curve_of_steps_whose_counters_are_unknown_uses_all(tables):
     assert with_set_aside(steps)["set_aside"].sum() == 4 * len(WAITED)
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["default, least", "default"])
 def test_with_three_in_ten_visits_disturbed_the_intervals_hold_and_nothing_is_found(
     protocol, monkeypatch

@@ -93,6 +93,7 @@ def test_a_size_whose_first_round_was_left_out_does_not_take_the_rounds_of_the_o
     assert "excess 32→64" in anomalies
 
 
+@pytest.mark.slow
 def test_on_an_h100_17_is_slow_and_32_is_judged_without_it():
     """Of 17, 16 and 32 together two rounds are complete; each alone has three or more."""
     diagnosis = explain(curvescope.open_recording(ROOT / "tests" / "data" / "h100" / "found-late"))

@@ -149,6 +149,7 @@ def test_noise_has_slow_steps_in_at_most_two_of_a_hundred_recordings(noise):
     assert claims <= 2
 
 
+@pytest.mark.slow
 def test_slow_steps_at_random_have_no_period_and_nothing_in_common_by_chance():
     claims = 0
     for seed in range(100):

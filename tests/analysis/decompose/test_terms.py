@@ -152,12 +152,13 @@ def slow_layer(rounds, profiled_rounds, seed):
     return diagnose(Recorded(steps, kernel_times=times))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rounds", "profiled_rounds", "stars"),
     [
         (4, 4, 9),
         pytest.param(12, 3, 6, marks=pytest.mark.slow),
-        pytest.param(12, 12, 10, marks=pytest.mark.slow),
+        pytest.param(12, 12, 10, marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )
 def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(
@@ -175,12 +176,12 @@ def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(
     assert sum(first.shares[0].real for first in found) >= stars
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape",
     ["independent", "shared inside a round", "a tenth of the steps disturbed", "busy neighbour"],
 )
-@pytest.mark.parametrize("rounds", [4, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [4, 12])
 def test_intervals_hold_what_they_promise(shape, rounds, monkeypatch):
     """Of 100 simulated sweeps each, 88 % at least: three standard errors under 95 %.
 

@@ -105,6 +105,7 @@ def test_what_another_layer_gives_back_makes_no_size_slow(seed):
     assert not [entry for entry in find_all(found) if entry.is_slow_size]
 
 
+@pytest.mark.slow
 @ask_each("seed", range(6))
 def test_nothing_planted_is_nothing_certain(seed):
     found = planted("nothing", seed)

@@ -1,5 +1,7 @@
 """A process has one place in memory: what its rounds share is no property of the program."""
 
+import pytest
+
 from curvescope.analysis.render.found import find_all
 from curvescope.analysis.render.page import Page
 
@@ -34,6 +36,7 @@ def test_the_same_is_one_where_processes_repeat_it_or_on_a_gpu():
         assert any(find_slow(seed, **several) for seed in SEEDS)
 
 
+@pytest.mark.slow
 @ask_each("seed", range(4))
 def test_a_layer_beyond_what_places_make_is_named(seed):
     (first, *_) = find_slow(seed, processes=1, slow_at_24=3.0)

@@ -64,6 +64,7 @@ traces = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.lists(traces, min_size=9, max_size=9), st.integers(0, 2**32 - 1))
 def test_terms_add_up_to_every_functional(step_traces, seed):

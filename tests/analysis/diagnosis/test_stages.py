@@ -2,6 +2,8 @@
 
 from dataclasses import fields
 
+import pytest
+
 from curvescope.analysis.causes import judge
 from curvescope.analysis.diagnosis.answer import Grounds, answer
 from curvescope.analysis.diagnosis.estimate import estimate
@@ -15,6 +17,7 @@ from curvescope.profiling.recording.store import open_recording
 from ...shared import EXAMPLE
 
 
+@pytest.mark.slow
 def test_every_experiment_is_decided_once(monkeypatch):
     """Those on terms first, as claims on complete steps follow from them."""
     decided = []
@@ -32,6 +35,7 @@ def test_every_experiment_is_decided_once(monkeypatch):
     assert scopes == sorted(scopes, key=lambda scope: scope == Scope.STEP)
 
 
+@pytest.mark.slow
 def test_an_explanation_is_an_anomaly_that_the_last_stages_take_again():
     """So further experiments need no further splitting."""
     recording = open_recording(EXAMPLE)

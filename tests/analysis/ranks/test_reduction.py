@@ -58,6 +58,7 @@ def same(one, other):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(recordings(), min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_ranks_add_up_in_any_order_and_grouping(found, random):
@@ -73,6 +74,7 @@ def test_ranks_add_up_in_any_order_and_grouping(found, random):
     assert same(whole, combine([combine(shuffled[:cut]), combine(shuffled[cut:])]))
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(recordings(), st.integers(0, 4))
 def test_pieces_of_one_rank_add_up_to_it(found, cut):
@@ -178,6 +180,7 @@ def test_a_recording_without_a_profiled_step_is_refused():
         reduce_rank(RankId(0), steps, work_of())
 
 
+@pytest.mark.slow
 def test_tables_over_all_ranks_do_not_grow_with_ranks():
     sizes = {}
     for ranks in (4, 16):

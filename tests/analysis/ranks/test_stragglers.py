@@ -17,6 +17,7 @@ def analysed(**planted):
     return analyse(combine(list(reductions.values()))), reductions
 
 
+@pytest.mark.slow
 @ask_each("ranks", [2, 3, 16])
 @ask_each("seed", range(5))
 def test_among_equal_ranks_nobody_is_a_straggler(ranks, seed):

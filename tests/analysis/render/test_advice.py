@@ -5,6 +5,8 @@ experiments would take.
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
+
 from curvescope.analysis.decompose.overtaken import find_overtaken
 from curvescope.analysis.decompose.slow_sizes import Unseen
 from curvescope.analysis.decompose.statistics import MATERIAL, Estimate
@@ -82,6 +84,7 @@ def test_a_size_that_a_larger_one_overtakes_is_padded_to_it():
     assert find_overtaken(wide) == []
 
 
+@pytest.mark.slow
 def test_a_probed_size_is_padded_to_where_each_of_its_steps_is_faster():
     """The H100 took 29.0 ms at 24 in three of three steps, a size that nobody had asked for."""
     recording = open_recording(FOUND_LATE)

@@ -15,6 +15,7 @@ from curvescope.profiling.recording.experiments import Scope
 from curvescope.profiling.recording.store import open_recording
 
 from ...shared import PROFILES
+from ...tables import grade
 
 SHOWN = sorted(
     path.name
@@ -31,6 +32,7 @@ WITHOUT_TIMES = (  # refused, in words of their own
 )
 THREE = "kineto_resnet50_w0_a.pt.trace.json.gz"
 QUICK = (THREE, "tl_vllm_decode.json.gz", "hta_alexnet_trace.json.gz")
+TIMED = [name for name in SHOWN if name not in WITHOUT_TIMES]
 
 
 @pytest.fixture
@@ -45,14 +47,7 @@ def page(imported_profile):
     return make
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in SHOWN
-        if name not in WITHOUT_TIMES
-    ],
-)
+@pytest.mark.parametrize("name", grade(TIMED, quick=QUICK, in_ci=TIMED[::4]))
 def test_the_page_fits_the_screen_and_names_each_bound_place_and_test(name, page):
     made = page(name)
     for width in (80, 120):

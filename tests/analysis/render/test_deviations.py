@@ -80,6 +80,7 @@ def test_where_the_time_goes_names_the_size_that_was_profiled():
     assert largest_sentence(diagnosis, {}).startswith("Batch 8: 90% of the profiled step is idle")
 
 
+@pytest.mark.slow
 def test_a_cause_is_said_with_its_own_anomaly(example_diagnosis):
     """It followed the amount of another one, and read as a part of that."""
     first, second, *_ = finding_sentence(example_diagnosis).split(". ")

@@ -50,6 +50,7 @@ def test_steps_that_wait_for_the_loader_are_steps(imported_profile, document_of,
     assert "another kind" not in text
 
 
+@pytest.mark.slow
 def test_an_imported_sweep_says_at_once_which_steps_no_estimate_uses(said, tmp_path):
     profile = PROFILES / "param_resnet.json.gz"
     imported = said(
@@ -159,6 +160,7 @@ def test_modules_that_a_profiler_numbers_are_one_row(imported_profile, document_
     assert together["calls"] == 84
 
 
+@pytest.mark.slow
 def test_parts_of_a_fused_kernel_are_said_to_be_modelled(imported_profile, said):
     """One Triton kernel of add, sin and cos was a third each, as if that had been measured."""
     text = said("explain", imported_profile("hta_triton_example.json.gz"))

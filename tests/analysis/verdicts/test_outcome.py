@@ -82,6 +82,7 @@ def test_a_factor_that_brings_its_cause_about_slows_the_others_by_what_the_anoma
     assert found.changed.value == pytest.approx(17 - 3 * others[4] + 2 * others[2], abs=0.2)
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_slow_in_a_third_of_the_visits_hides_no_cause():
     """In 31 of 40 experiments of 20 rounds it is confirmed; by means of the central half of the
     rounds it was in 8.
@@ -170,6 +171,7 @@ def test_an_interrupted_experiment_uses_its_complete_rounds():
     )
 
 
+@pytest.mark.slow
 def test_nothing_is_confirmed_where_nothing_is():
     line = {
         name: {2: 7.0, 4: 11.0, 8: 19.0} for name in (None, "onednn", "one_thread", "other_layout")

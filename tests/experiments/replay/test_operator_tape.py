@@ -76,6 +76,7 @@ def test_the_operators_stay_and_what_the_host_makes_goes():
     assert result.tolist() == step().tolist() == [2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
 
 
+@pytest.mark.slow
 def test_a_replay_frees_results_where_the_step_frees_them():
     x = torch.ones(1 << 24)
 

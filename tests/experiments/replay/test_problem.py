@@ -107,6 +107,7 @@ def record(folder, calls):
     return folder
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_records_each_call(tmp_path, capsys):
     pytest.importorskip("torch")
     operands = TensorList((T((2, 3), "float"),))

@@ -82,7 +82,7 @@ def rounds_of(recording):
     return steps[~steps["profiled"]].groupby("batch")["round"].nunique().to_dict()
 
 
-@pytest.mark.first_rows(15)
+@pytest.mark.first_rows(6, in_ci=15)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("largest_s", [19.9, 12.0, 8.0, 5.0, 3.5, 2.0, 1.3, 0.7])
 def test_a_sweep_ends_within_its_limit_whatever_a_step_takes(sweep, largest_s, shape):
@@ -100,7 +100,7 @@ def test_a_sweep_ends_within_its_limit_whatever_a_step_takes(sweep, largest_s, s
     assert {one["why"] for one in recording.meta["unmeasured"]} <= {LEFT_OUT}
 
 
-@pytest.mark.first_rows(3)
+@pytest.mark.first_rows(1, in_ci=3)
 @pytest.mark.parametrize("largest_s", [5.0, 1.5, 0.3, 0.02, 0.001])
 def test_a_limit_holds_beside_a_compiler(sweep, largest_s):
     """A step takes up to three times as long as the one before, at any time."""
@@ -109,7 +109,7 @@ def test_a_limit_holds_beside_a_compiler(sweep, largest_s):
     assert took_s <= 1.1 * LIMIT_S
 
 
-@pytest.mark.first_rows(3)
+@pytest.mark.first_rows(1, in_ci=4)
 @pytest.mark.parametrize(
     ("largest_s", "limit_s"),
     [(1.3, 5.0), (1.3, 27.0), (0.01, 4.0), (0.001, 3.0), (0.1, 10.0), (9.0, 300.0)],
@@ -119,7 +119,7 @@ def test_a_limit_of_any_length_holds(sweep, largest_s, limit_s):
     assert took_s <= 1.1 * limit_s
 
 
-@pytest.mark.first_rows(3)
+@pytest.mark.first_rows(1, in_ci=3)
 @pytest.mark.parametrize(
     ("largest_s", "conversion_s"), [(1.3, 6.0), (2.0, 5.0), (0.3, 4.0), (0.04, 8.0), (0.04, 3.0)]
 )
@@ -136,6 +136,7 @@ def test_a_limit_holds_where_a_profile_takes_long_to_convert(sweep, largest_s, c
     assert min(rounds_of(recording).values()) >= 3
 
 
+@pytest.mark.slow
 def test_making_a_step_is_no_conversion_of_its_profile(sweep):
     """Each size is compiled for 7 s when it first runs; four of them are half of the time."""
     ran = set()
@@ -158,7 +159,7 @@ def on_gpu(monkeypatch):
     monkeypatch.setattr(visit, "warm_up_ns", lambda _: WARM_UP_NS)
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.first_rows(1, in_ci=2)
 @pytest.mark.parametrize("limit_s", [10.0, 12.0, 14.0, 16.0])
 def test_the_last_rounds_on_a_gpu_visit_every_size(sweep, monkeypatch, limit_s):
     """Short visits take the time in which the GPU reaches its clocks: unless that is planned, the
@@ -172,6 +173,7 @@ def test_the_last_rounds_on_a_gpu_visit_every_size(sweep, monkeypatch, limit_s):
     assert set(sizes) == {len(BATCHES)}
 
 
+@pytest.mark.slow
 def test_a_gpu_profiles_every_second_round_after_two(sweep, monkeypatch):
     on_gpu(monkeypatch)
     steps = sweep(0.02, limit_s=20.0, conversion=0.05)[0].frame("steps")
@@ -182,6 +184,7 @@ def test_a_gpu_profiles_every_second_round_after_two(sweep, monkeypatch):
     assert timed.groupby("round")["batch"].nunique().eq(len(BATCHES)).all()
 
 
+@pytest.mark.slow
 def test_second_profiles_leave_time_to_sizes_that_are_found_later(sweep):
     """Three sizes take 9 of 60 s for their first profiles; all second ones would make it 18."""
     recording, _ = sweep(0.04, batches=(1, 8, 32), conversion=3.0)
@@ -199,6 +202,7 @@ def test_a_few_rounds_of_fast_steps_are_made_however_short_the_limit_is(sweep):
     assert took_s <= 3.3
 
 
+@pytest.mark.slow
 def test_steps_that_fit_are_measured_at_every_size_in_many_rounds(sweep):
     """Two rounds are profiled, as marks time every one."""
     recording, took_s = sweep(0.3)
@@ -246,7 +250,7 @@ def test_nothing_is_probed_where_a_size_that_was_asked_for_is_left_out(sweep):
     assert "probes" not in recording.meta
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.first_rows(1, in_ci=2)
 @pytest.mark.parametrize("largest_s", [5.0, 2.0, 0.7])
 def test_the_time_left_falls_and_what_fits_is_said(sweep, largest_s):
     """Progress counts the visits of the first round, which profile and take far longer than later
@@ -264,6 +268,7 @@ def test_the_time_left_falls_and_what_fits_is_said(sweep, largest_s):
         assert reports[-1].allows == f"about {max(made.values())} rounds of {sizes}"
 
 
+@pytest.mark.slow
 def test_a_sweep_without_a_limit_makes_all_its_rounds(sweep):
     recording, took_s = sweep(5.0, limit_s=None, protocol="addfor")
     assert set(rounds_of(recording).values()) == {10}

@@ -100,6 +100,7 @@ def test_kernels_have_the_layers_and_phases_of_the_users_step(recorded):
     assert recorded.meta["layer_classes"] == {"0": "Linear", "1": "ReLU", "2": "Linear"}
 
 
+@pytest.mark.slow
 def test_without_a_module_kernels_have_operators_and_phases_but_no_layer(tmp_path):
     def bare(batch):
         step = make_step(batch)
@@ -138,6 +139,7 @@ def test_other_processes_know_a_given_module_by_its_variable(module, name):
     assert there.model is (SHARED if name else None)
 
 
+@pytest.mark.slow
 def test_a_recording_of_a_network_says_how_to_build_it_again():
     workload = Workload(get_network("bert_base", 16), mode="forward", precision="bf16")
     found = configuration_of(workload.spec)
@@ -282,6 +284,7 @@ def test_any_axis_is_passed_by_name(tmp_path):
         Axis("a b")
 
 
+@pytest.mark.slow
 def test_the_number_of_tokens_of_a_network_can_be_the_axis():
     configuration = Configuration(
         "bert_base_encoder", mode="forward", axis="tokens", fixed=(("batch", 3),)

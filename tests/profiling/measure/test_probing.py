@@ -25,12 +25,13 @@ from .fake_clock import FakeWorkload, clock
 __all__ = ["clock"]  # a fixture
 
 
-@pytest.mark.first_rows(8)
+@pytest.mark.first_rows(3)
 @pytest.mark.parametrize("published", PUBLISHED, ids=lambda published: published.where)
 def test_a_published_anomaly_is_found_at_its_size(published):
     assert found(published, "even", range(3)) == 3
 
 
+@pytest.mark.slow
 def test_nine_of_ten_published_anomalies_are_found_at_their_size_beside_slow_states():
     """A quarter of the visits run 8 % slower."""
     assert sum(found(published, "two states", range(1)) for published in PUBLISHED) >= 0.9 * len(
@@ -179,6 +180,7 @@ def test_what_is_found_is_part_of_the_recording_and_its_curve(tmp_path, clock):
     assert steps[steps["batch"] == 7]["round"].min() > max(chosen_in)
 
 
+@pytest.mark.slow
 def test_a_size_that_is_found_too_late_for_a_step_has_no_data(tmp_path, clock, monkeypatch):
     """It is named, and the rest is explained."""
     fits = Affordable.fits
@@ -196,6 +198,7 @@ def test_a_size_that_is_found_too_late_for_a_step_has_no_data(tmp_path, clock, m
     assert 7 not in explain(recording).curve.conditions
 
 
+@pytest.mark.slow
 def test_a_size_that_is_faster_than_a_smaller_one_is_said_to_be(tmp_path, clock):
     """Each size of the sweep is a multiple of 8, and slow; the sizes beside them are not."""
     workload = FakeWorkload(clock, lambda batch: 10_000 * batch * batch * (1 if batch % 8 else 3))

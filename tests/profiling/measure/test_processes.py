@@ -81,6 +81,7 @@ def assert_ends(pid):
     assert not is_running(pid)
 
 
+@pytest.mark.slow
 def test_a_process_with_variables_of_its_own_loads_libraries_with_them():
     """The server that others are forked from has torch loaded, which reads some variables only
     then.
@@ -107,6 +108,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_process_has_its_parents_libraries_and_prints_to_standard_error(tmp_path):
     (tmp_path / "timm").mkdir()
     (tmp_path / "timm" / "layers.py").write_text("print('of a library', flush=True)")
@@ -155,6 +157,7 @@ def test_a_signal_to_the_whole_job_is_left_to_the_parent():
         process.end()
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_no_temporary_folder(tmp_path):
     program = (
         "import os, signal\n"

@@ -171,6 +171,7 @@ def _facts_of(path):
     return lambda batch: examine([batch], recorded).facts[batch]
 
 
+@pytest.mark.slow
 def test_the_excess_of_sizes_beyond_the_limit_is_that_of_the_recompile_limit(tmp_path):
     """Times by hand: 1.5 times as long where torch's counters tell of no compiled code."""
     found = explained(
@@ -213,6 +214,7 @@ print(dict(read_compilations().breaks))
 """
 
 
+@pytest.mark.slow
 def test_graph_breaks_are_counted_by_their_reason(run_compiling, tmp_path):
     printed = run_compiling(BROKEN_GRAPH, tmp_path)
     ((reason, count),) = ast.literal_eval(printed.splitlines()[-1]).items()
@@ -240,7 +242,7 @@ print(dict(read_compilations().breaks), set(read_compilations().places))
 """
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
 def test_a_program_without_a_break_has_none(run_compiling, tmp_path, optimizer):
     """Torch divides the graph around the step of each of its optimizers; and ranges of layers, in
@@ -271,6 +273,7 @@ print(read_compilations().breaks_since(before))
 """
 
 
+@pytest.mark.slow
 def test_a_break_that_each_size_compiles_again_is_one_place(run_compiling, tmp_path):
     """Torch counts two places eight times for four sizes; those before the step are not its own."""
     first, since = run_compiling(TWO_PLACES, tmp_path).splitlines()[-2:]
@@ -320,7 +323,7 @@ print(counts.compiled, counts.refused > 0)
 """
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factor", "dynamic", "counted"),
     [
@@ -336,6 +339,7 @@ def test_each_factor_changes_what_torch_compiles(run_compiling, tmp_path, factor
     assert printed.split("\n")[-2] == counted
 
 
+@pytest.mark.slow
 def test_the_counters_of_this_torch_are_read(run_compiling, tmp_path):
     """A change of their names would silence the check."""
     assert torch._dynamo.config.recompile_limit > 0

@@ -69,6 +69,7 @@ def test_every_step_is_kept(recorded):
     assert recorded.meta["lost"] == {}
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])
 def test_the_breakdown_of_every_batch_adds_up_to_the_measured_step(recorded, by):
     for batch in BATCHES:
@@ -143,6 +144,7 @@ def _is_planted(functional, key):
     return where == ("excess", 4, 8) and (key.layer, key.phase) == ("middle", "backward")
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
     with pytest.raises(KeyboardInterrupt):  # after the first sizes, the largest and the smallest
         run_sweep(
@@ -171,6 +173,7 @@ def failing_at(smallest, error, largest=math.inf):
     return workload
 
 
+@pytest.mark.slow
 def test_a_batch_size_that_does_not_fit_the_memory_leaves_the_others_measured(tmp_path):
     full = RuntimeError(
         "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate ..."
@@ -202,6 +205,7 @@ def test_a_sweep_of_which_nothing_fits_says_so(tmp_path):
         run_sweep(Here(workload), BATCHES, SHORT, tmp_path / "r")
 
 
+@pytest.mark.slow
 def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_counted(
     tmp_path, monkeypatch
 ):
@@ -221,6 +225,7 @@ def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_cou
     assert explain(recording).curve.conditions == BATCHES
 
 
+@pytest.mark.slow
 def test_an_error_of_the_model_is_passed_on(tmp_path):
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         run_sweep(
@@ -303,7 +308,7 @@ def test_bad_factories_are_refused(tmp_path, monkeypatch, source, spec, message)
         from_factory(spec, (5,)).build()
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "phases"), [("forward+backward", {"forward", "backward"}), ("forward", {"forward"})]
 )

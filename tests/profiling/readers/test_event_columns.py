@@ -107,6 +107,7 @@ events = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(events, st.integers(1, 200), st.sampled_from([None, 1]))
 def test_columns_hold_what_each_event_holds(tmp_path_factory, listed, piece_bytes, indent):

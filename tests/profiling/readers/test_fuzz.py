@@ -24,6 +24,7 @@ def test_damaged_profiles_are_read_or_refused(reader, numbers, tmp_path):
     assert read > 0 or numbers.start > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "numbers",
     [

@@ -73,6 +73,7 @@ def test_each_process_is_read_as_from_its_own_file(rule, rank, merged, imported_
     assert (meta["merged"]["processes"], meta["merged"]["process"]) == (2, rank)
 
 
+@pytest.mark.slow
 def test_the_first_is_read_and_the_way_to_the_others_said(merged, text_of, refusal_of):
     text = " ".join(text_of("explain", merged(by_numbers)).split())
     assert "comes last" not in text  # both spend 0.38 and 0.40 s in communication
@@ -80,6 +81,7 @@ def test_the_first_is_read_and_the_way_to_the_others_said(merged, text_of, refus
     assert "--process 2: it has 2 processes, numbered from 0." in refusal
 
 
+@pytest.mark.slow
 def test_ranks_of_one_file_are_compared(merged, document_of):
     apart = document_of("scale", "read", *(PROFILES / name for name in RANKS))
     together = document_of("scale", "read", merged(by_numbers))

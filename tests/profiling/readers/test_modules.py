@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from .made_profiles import PROFILES
 
 PROFILE = PROFILES / "hta_alexnet_trace.json.gz"
@@ -35,6 +37,7 @@ def loaded(*arguments, code=COMMAND):
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
+@pytest.mark.slow
 def test_an_import_and_a_breakdown_load_no_package_that_they_do_not_use(tmp_path):
     """A profile is read and recorded without pandas; the advice that `import` prints
     then needs it.
@@ -53,6 +56,7 @@ def test_an_import_and_a_breakdown_load_no_package_that_they_do_not_use(tmp_path
     assert not modules & UNUSED
 
 
+@pytest.mark.slow
 def test_arrow_finds_pandas_when_it_is_asked_for_a_frame():
     code = """
 import sys

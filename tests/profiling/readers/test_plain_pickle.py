@@ -29,6 +29,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(VALUES, st.integers(2, 5))
 def test_plain_values_are_read_as_python_reads_them(value, protocol):
@@ -89,6 +90,7 @@ def nested_lists(count):
     return b"\x80\x04" + b"]" * count + b"."
 
 
+@pytest.mark.slow
 def test_lists_are_refused_in_memory_in_proportion_to_how_many_are_allowed(monkeypatch):
     """An eighth of them: to trace all of a million takes seconds."""
     assert limits.PICKLE_FREE_CONTAINERS == 1 << 20

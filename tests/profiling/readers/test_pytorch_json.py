@@ -84,6 +84,7 @@ def test_convolutions_without_strides_have_the_work_of_resnet50(resnet):
     assert (backward == 2 * forward - first).all()
 
 
+@pytest.mark.slow
 def test_breakdown_is_the_device_time_of_the_file(resnet):
     events = events_of(RESNET)
     launched = {e["args"]["correlation"]: e["ts"] for e in events if e["cat"] == "Runtime"}
@@ -259,6 +260,7 @@ def test_absent_file_and_taken_folder_are_refused(tmp_path):
         import_profile(ALEXNET, tmp_path / "full")
 
 
+@pytest.mark.slow
 def test_command_imports_and_breakdown_says_what_is_not_known(tmp_path, document_of, text_of):
     target = str(tmp_path / "r")
     assert "8772 kernels" in text_of("import", RESNET, "-o", target)
@@ -343,6 +345,7 @@ def operator(name, start_us, duration_us, shapes, types, strides=()):
     return event("cpu_op", name, start_us, duration_us, **known)
 
 
+@pytest.mark.slow
 def test_a_trace_gives_the_rows_that_the_same_events_give_in_process(tmp_path):
     torch = pytest.importorskip("torch")
     from curvescope.profiling.attribution.events import kernel_rows

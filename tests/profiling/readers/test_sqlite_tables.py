@@ -67,6 +67,7 @@ def used(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(NUMBERS, TEXTS, NUMBERS), max_size=60),
@@ -199,6 +200,7 @@ def test_text_that_is_no_utf8_is_repaired_alike(tmp_path):
     assert found.equals(read(tmp_path / "p", WANTED, adbc=False))
 
 
+@pytest.mark.slow
 def test_damage_is_refused_or_read_and_never_crashes_or_hangs(tmp_path):
     write(tmp_path / "whole", [(i * 977, "n" * (i * 37 % 3000), -i) for i in range(400)], 512)
     whole = (tmp_path / "whole").read_bytes()

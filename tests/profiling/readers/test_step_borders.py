@@ -48,6 +48,7 @@ def test_steps_of_real_profiles(name, count, steps_from, batch, mode, imported_p
     assert meta["device_time_in_steps"] > 0.95
 
 
+@pytest.mark.slow
 def test_one_forward_per_batch_size_is_a_sweep_of_three_steps(tmp_path):
     sweep = open_recording(import_sweep(PARTICLE_TRANSFORMER, tmp_path / "sweep").path)
     steps, work = sweep.frame("steps"), pd.concat([sweep.frame("kernels"), sweep.frame("memory")])
@@ -143,6 +144,7 @@ def test_two_optimizers_of_one_backward_pass_end_one_step(tmp_path):
     assert (len(steps), meta["steps_from"]) == (3, "the ends of the optimizer's steps")
 
 
+@pytest.mark.slow
 def test_work_of_one_device_can_be_read_alone(tmp_path, imported_profile):
     two = PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz"
     both = open_recording(imported_profile(two.name))

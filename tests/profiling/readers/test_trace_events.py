@@ -38,6 +38,7 @@ def read(path, usual=None):
     return found, trace
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     events,

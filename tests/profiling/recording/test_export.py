@@ -18,19 +18,15 @@ from curvescope.profiling.recording.experiments import Experiment, Scope, Stage,
 from curvescope.profiling.recording.schema import TABLES
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
+from ...tables import grade
 from ..readers.nsys_export import kernel, launch, push_pop, write_export
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 NAMES = sorted(path.name for path in PROFILES.iterdir() if path.suffix in (".gz", ".csv"))
 assert len(NAMES) >= 11
-FURTHER = {name for place, name in enumerate(NAMES) if place % 3}  # CI asks of these too
 
 
-@pytest.mark.first_rows(6)
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow if name in FURTHER else ()) for name in NAMES],
-)
+@pytest.mark.parametrize("name", grade(NAMES, quick=NAMES[::9], in_ci=NAMES[::3]))
 def test_export_and_import_again_keep_every_row(name, tmp_path, imported_profile):
     first = open_recording(imported_profile(name))
     export.export_trace(first, tmp_path / "trace.json.gz")

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.recording import atomic_files
+from curvescope.profiling.recording import atomic_files, part_files
 from curvescope.profiling.recording.schema import SCHEMA_VERSION
 from curvescope.profiling.recording.store import (
     Recording,
@@ -246,6 +246,46 @@ def test_a_damaged_part_is_named(tmp_path, read):
     part.write_bytes(part.read_bytes()[:100])
     with pytest.raises(CurvescopeError, match=r"00001\.parquet is damaged"):
         read(open_recording(tmp_path / "r"), "steps")
+
+
+def test_small_parts_are_read_and_checked_together(tmp_path, monkeypatch):
+    checked, conform = [], part_files.conform
+
+    def count(table, rows):
+        checked.append(rows.num_rows)
+        return conform(table, rows)
+
+    monkeypatch.setattr(part_files, "conform", count)
+    with RecordingWriter(tmp_path / "r", {"network": "tiny"}) as writer:
+        for part in range(5):
+            writer.write("steps", {**steps(first=2 * part), "mode": [f"mode {part}"] * 2})
+    recording = open_recording(tmp_path / "r")
+    (piece,) = recording.pieces("steps")
+    assert piece.to_pylist() == recording.arrow("steps").to_pylist()
+    assert piece["mode"].num_chunks == 1
+    assert checked == [10, 10]
+    monkeypatch.setattr(part_files, "_PIECE_ROWS", 3)
+    assert [piece.num_rows for piece in recording.pieces("steps")] == [4, 4, 2]
+
+
+def test_of_parts_that_are_checked_together_the_wrong_one_is_named(tmp_path):
+    recording = open_recording(record(tmp_path / "r", parts=3))
+    part = recording.parts("steps")[1]
+    pq.write_table(pa.table({**pq.read_table(part).to_pydict(), "batch": [4, -4]}), part)
+    for read in (recording.frame, lambda table: list(recording.pieces(table))):
+        with pytest.raises(CurvescopeError, match=r"00001\.parquet is damaged .*batch is -4"):
+            read("steps")
+
+
+def test_parts_that_only_together_add_up_to_more_than_a_part_may_are_read(tmp_path):
+    """A part's total is a sign of damage; a recording of many processes may reach more."""
+    with RecordingWriter(tmp_path / "r", {"network": "tiny"}) as writer:
+        for part in range(3):
+            writer.write("steps", {**steps(first=2 * part), "duration_ns": [1 << 48] * 2})
+    recording = open_recording(tmp_path / "r")
+    assert len(recording.frame("steps")) == 6
+    (piece,) = recording.pieces("steps")
+    assert piece.num_rows == 6
 
 
 @pytest.mark.parametrize("columns", [{"batch": ["two", "four"]}, {"batch": [2, 4], "own": [1, 2]}])

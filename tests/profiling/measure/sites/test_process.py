@@ -132,6 +132,7 @@ def test_a_limit_holds_where_processes_start_slowly(sweep, clock):
     assert clock.seconds() - began_s <= 1.1 * 60
 
 
+@pytest.mark.slow
 def test_rounds_stay_here_where_processes_start_so_slowly_that_few_fit(sweep, clock):
     """A compiled step over ten sizes took 12 s to start, and a sweep of 30 s had two rounds."""
     began_s = clock.seconds()
@@ -153,6 +154,7 @@ def test_long_steps_stay_in_this_process(sweep):
     assert recording.meta["processes"] == 1
 
 
+@pytest.mark.slow
 def test_published_protocols_stay_in_this_process(sweep):
     assert not sweep(SHORT_NS, protocol=PROTOCOLS["dell"])[1]
 

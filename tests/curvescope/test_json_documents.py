@@ -38,8 +38,10 @@ KINDS = {
         name: {"bench"}
         for name in (
             "attention",
+            "experts",
             "operators",
             "memory",
+            "roof",
             "latency",
             "launch",
             "transfer",

@@ -55,19 +55,19 @@ class _Work(NamedTuple):
     def operators(self) -> list[str]:
         """The operator, and those around the launch, outermost first."""
         inside = self.path.split(OPERATOR_SEPARATOR) if self.path else []
-        return inside if self.op in (None, *inside[:1]) else [str(self.op), *inside]
+        if self.op in (None, *inside[:1]):
+            return inside
+        return [str(self.op), *inside]
 
     @property
     def label(self) -> str:
         """The operator with its shapes; a part of a fused kernel has the shapes of the kernel."""
-        named_by_operator = (
-            self.shapes
-            and self.operators[:1] == (self.path or str(self.op)).split(OPERATOR_SEPARATOR)[:1]
-        )
-        if not self.shapes or not named_by_operator:
+        outermost, *_ = (self.path or str(self.op)).split(OPERATOR_SEPARATOR)
+        if not self.shapes or self.operators[:1] != [outermost]:
             return str(self.op)
-        long = len(self.shapes) > _MOST_SHAPES
-        return f"{self.op} {self.shapes[:_MOST_SHAPES]}…" if long else f"{self.op} {self.shapes}"
+        if len(self.shapes) > _MOST_SHAPES:
+            return f"{self.op} {self.shapes[:_MOST_SHAPES]}…"
+        return f"{self.op} {self.shapes}"
 
 
 _Row = tuple[str | None, str | None]  # label and phase
@@ -86,13 +86,14 @@ def align(tables: Sequence[pd.DataFrame], by_layer: bool) -> list[pd.DataFrame]:
     phased = all(any(work.phase for work in side) for side in sides)
     aligned: list[dict[_Work, _Row]] = [{} for _ in sides]
     for level in _levels(sides, by_layer):
-        possible = [
-            _possible_rows(_rest(side, rows), level, phased)
-            for side, rows in zip(sides, aligned, strict=True)
-        ]
-        common = set.intersection(*(set(of_side.values()) for of_side in possible))
-        for rows, of_side in zip(aligned, possible, strict=True):
-            rows.update((work, row) for work, row in of_side.items() if row in common)
+        possible = []
+        for of_side, rows in zip(sides, aligned, strict=True):
+            possible.append(_possible_rows(_rest(of_side, rows), level, phased))
+        common = set.intersection(*(set(rows.values()) for rows in possible))
+        for rows, possible_rows in zip(aligned, possible, strict=True):
+            for work, row in possible_rows.items():
+                if row in common:
+                    rows[work] = row
     if len(sides) == 2:
         _align_by_position(sides, aligned, phased)
     for rows, groups, table in zip(aligned, works, tables, strict=True):
@@ -107,10 +108,12 @@ def _groups(works: Sequence[_Work | None]) -> dict[_Work, None]:
 
 def _possible_rows(works: Sequence[_Work], level: _Level, phased: bool) -> dict[_Work, _Row]:
     """The row of each group at a level; without the groups that have none there."""
-    labels = ((work, level(work)) for work in works)
-    return {
-        work: (label, work.phase if phased else None) for work, label in labels if label is not None
-    }
+    rows: dict[_Work, _Row] = {}
+    for work in works:
+        label = level(work)
+        if label is not None:
+            rows[work] = label, work.phase if phased else None
+    return rows
 
 
 def _add_own_rows(
@@ -130,12 +133,15 @@ def _add_own_rows(
 
 def _levels(sides: Sequence[dict[_Work, None]], by_layer: bool) -> Iterator[_Level]:
     """What makes groups of several recordings one row, the most telling first."""
-    everywhere = set.intersection(
-        *({operator for work in side for operator in work.operators} for side in sides)
-    )
+    operators_of = [{name for work in side for name in work.operators} for side in sides]
+    everywhere = set.intersection(*operators_of)
 
     def same(work: _Work) -> str | None:
-        return work.label if work.op else None if by_layer else work.name
+        if work.op:
+            return work.label
+        if by_layer:
+            return None
+        return work.name
 
     def alike(work: _Work) -> str | None:
         if work.op:
@@ -143,7 +149,8 @@ def _levels(sides: Sequence[dict[_Work, None]], by_layer: bool) -> Iterator[_Lev
         return None if by_layer else family(work.name)
 
     def inside(work: _Work) -> str | None:
-        return next((operator for operator in work.operators if operator in everywhere), None)
+        shared = [operator for operator in work.operators if operator in everywhere]
+        return next(iter(shared), None)
 
     def kernel(work: _Work) -> str | None:
         return work.name if work.op else None
@@ -165,15 +172,15 @@ def _own_label(by_layer: bool) -> _Level:
 
 def _works(table: pd.DataFrame) -> list[_Work | None]:
     """The group of each row; None for idle time and communication."""
-    columns = [
-        table[key].tolist() if key in table else [None] * len(table) for key in ALIGNMENT_COLUMNS
-    ]
+    columns = []
+    for key in ALIGNMENT_COLUMNS:
+        columns.append(table[key].tolist() if key in table else [None] * len(table))
     texts = ([value if isinstance(value, str) else None for value in column] for column in columns)
     is_work = (table["kind"] == KERNELS).tolist()
-    return [
-        _Work(*row) if works else None
-        for row, works in zip(zip(*texts, strict=True), is_work, strict=True)
-    ]
+    works: list[_Work | None] = []
+    for row, has_work in zip(zip(*texts, strict=True), is_work, strict=True):
+        works.append(_Work(*row) if has_work else None)
+    return works
 
 
 def _rest(side: dict[_Work, None], rows: dict[_Work, _Row]) -> list[_Work]:
@@ -224,7 +231,10 @@ def _names(works: Sequence[_Work]) -> str:
     """The names of the operators, the first ones of many."""
     names = list(dict.fromkeys(str(work.op) for work in works))
     more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    text = ", ".join(names[:_MOST_NAMES])
+    if more > 0:
+        return f"{text} and {more} more"
+    return text
 
 
 def _label_rows(
@@ -234,5 +244,6 @@ def _label_rows(
     none.
     """
     labels = [(None, None) if work is None else rows[work] for work in works]
-    layer, phase = (pd.Series([row[i] for row in labels], table.index, object) for i in (0, 1))
+    layer = pd.Series([layer for layer, _ in labels], table.index, object)
+    phase = pd.Series([phase for _, phase in labels], table.index, object)
     return table.assign(layer=layer, phase=phase)

@@ -111,7 +111,8 @@ def answer(where: str, times: Sequence[CandidateTime], processes: int) -> str:
     if all(change.real for _, change in others):
         lead = f"At {where} the default is the best of {len(times)}"
         slower = number(1 / change.speedup, 3)
-        ends = f"{number(1 / change.high, 3)} … {number(1 / change.low, 3)}"
+        low, high = number(1 / change.high, 3), number(1 / change.low, 3)
+        ends = f"{low} … {high}"
         takes = f"takes {slower} times as long ({ends}; {measured})"
         return f"{lead}; next is {best.how}, which {takes}."
     nothing = f"At {where} no candidate is significantly faster than the default"

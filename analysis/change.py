@@ -29,7 +29,8 @@ class Change:
     real: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "real", self.p_adjusted < LEVEL and not self.low <= 1 <= self.high)
+        excludes_one = not self.low <= 1 <= self.high
+        object.__setattr__(self, "real", self.p_adjusted < LEVEL and excludes_one)
 
     @property
     def growth(self) -> float:
@@ -39,16 +40,15 @@ class Change:
     @property
     def bounds_of_growth(self) -> tuple[float, float]:
         """The ends of its 95 % interval; infinite if unknown."""
-        return 1 / self.high - 1, 1 / self.low - 1 if self.low > 0 else np.inf
+        most = 1 / self.low - 1 if self.low > 0 else np.inf
+        return 1 / self.high - 1, most
 
     def decides(self, over: float) -> bool:
         """Whether the growth is known well enough to say that it is over a share, or not."""
         low, high = self.bounds_of_growth
-        return (
-            (low > over and self.p_adjusted < _SURE)
-            or high < over
-            or high - low < 2 * _PRECISE * over
-        )
+        is_over = low > over and self.p_adjusted < _SURE
+        is_precise = high - low < 2 * _PRECISE * over
+        return is_over or high < over or is_precise
 
 
 def adjust_changes(changes: Sequence[Change | None]) -> Iterator[Change | None]:

@@ -79,7 +79,8 @@ class ComparedLine:
     def largest_change_ms(self) -> float:
         """The largest difference to the base; a row that one recording lacks took no time there."""
         base = self.times_ms[0] or 0.0
-        return max((abs((time or 0.0) - base) for time in self.times_ms[1:]), default=0.0)
+        changes = [abs((time or 0.0) - base) for time in self.times_ms[1:]]
+        return max(changes, default=0.0)
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,9 @@ class Comparison:
     @property
     def unit(self) -> str:
         """What the times are of: steps, unless one of the recordings knows none."""
-        return RECORDING if any(side.unit == RECORDING for side in self.sides) else STEP
+        if any(side.unit == RECORDING for side in self.sides):
+            return RECORDING
+        return STEP
 
     @property
     def together(self) -> bool:
@@ -183,7 +186,8 @@ class Comparison:
                 if change is None or before_ms is None or change.p_adjusted >= level:
                     continue
                 share = before_ms / step.times_ms[0]
-                growth, least = share * change.growth, share * change.bounds_of_growth[0]
+                growth = share * change.growth
+                least = share * change.bounds_of_growth[0]
                 if change.real and least > over:
                     grown.append(GrownLayer(other.name, step.label, line.label, growth, least))
         return grown
@@ -222,21 +226,24 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     """
     common = _common(sides)
     if not common:
-        sizes = [f"{side.name}: {', '.join(map(str, side.curve.conditions))}" for side in sides]
+        sizes = []
+        for side in sides:
+            of_side = ", ".join(map(str, side.curve.conditions))
+            sizes.append(f"{side.name}: {of_side}")
         raise CurvescopeError(
             f"No batch size is common to all recordings ({'; '.join(sizes)}). "
             "Measure the same ones, or give --batch when importing."
         )
     if batch is not None and batch not in common:
-        raise CurvescopeError(
-            f"Batch {batch} is not in every recording; common are {', '.join(map(str, common))}."
-        )
+        listed = ", ".join(map(str, common))
+        raise CurvescopeError(f"Batch {batch} is not in every recording; common are {listed}.")
     profiled = _list_profiled(sides, common)
     chosen: Condition | None = batch
     if chosen is None and profiled:
         chosen = profiled[-1]
     by = by or _common_rows(sides)
-    ratios = tuple(_roof_ratios(sides[0].hardware, other.hardware) for other in sides[1:])
+    base, *others = sides
+    ratios = tuple(_roof_ratios(base.hardware, other.hardware) for other in others)
     rows: tuple[ComparedLine, ...] = ()
     layers: tuple[ComparedLine, ...] = ()
     if chosen in profiled and chosen is not None:
@@ -303,17 +310,23 @@ def _are_imported(sides: Sequence[Side]) -> bool:
 def _other_program(sides: Sequence[Side]) -> str | None:
     if not _are_imported(sides):
         return None
-    base, *tables = (side.kernel_times[side.kernel_times["name"] != IDLE] for side in sides)
+    base, *tables = (_busy(side) for side in sides)
     for other, table in zip(sides[1:], tables, strict=True):
         if base.empty or table.empty:  # nothing of the device was recorded: that is said
             continue
         common = min(_time_in_common(base, table), _time_in_common(table, base))
         if common < _LEAST_IN_COMMON:
+            names = f"{sides[0].name} and {other.name}"
             return (
-                f"{sides[0].name} and {other.name} are of different programs: {common:.0%} of the "
-                "time of one is in layers, operators or kernels that the other has"
+                f"{names} are of different programs: {common:.0%} of the time of one is in layers, "
+                "operators or kernels that the other has"
             )
     return None
+
+
+def _busy(side: Side) -> pd.DataFrame:
+    """The kernel times of a side without idle time."""
+    return side.kernel_times[side.kernel_times["name"] != IDLE]
 
 
 def _time_in_common(table: pd.DataFrame, other: pd.DataFrame) -> float:
@@ -321,19 +334,24 @@ def _time_in_common(table: pd.DataFrame, other: pd.DataFrame) -> float:
     shared = pd.Series(False, index=table.index)
     for column in ("layer", "op", "name"):
         if column in table and column in other:
-            shared |= table[column].notna() & table[column].isin(set(other[column].dropna()))
+            names = set(other[column].dropna())
+            shared |= table[column].notna() & table[column].isin(names)
     time_ms = table["exclusive_ms"]
     total_ms = time_ms.sum()
-    return float(time_ms[shared].sum() / total_ms) if total_ms else 0.0
+    if total_ms:
+        return float(time_ms[shared].sum() / total_ms)
+    return 0.0
 
 
 def _each(sides: Sequence[Side], values: Sequence[str | None]) -> str:
     named = zip(sides, values, strict=True)
-    return "; ".join(f"{side.name}: {value or 'unknown'}" for side, value in named)
+    texts = [f"{side.name}: {value or 'unknown'}" for side, value in named]
+    return "; ".join(texts)
 
 
 def _common(sides: Sequence[Side]) -> list[Any]:
-    return sorted(set.intersection(*(set(side.curve.conditions) for side in sides)))
+    measured = [set(side.curve.conditions) for side in sides]
+    return sorted(set.intersection(*measured))
 
 
 def were_measured_together(sides: Sequence[Side]) -> bool:
@@ -346,10 +364,10 @@ def _list_paired(sides: Sequence[Side]) -> list[bool]:
     """Of each recording after the base, whether its replicates belong to the base's: of one run, or
     of one model.
     """
-    base, together = sides[0], were_measured_together(sides)
-    return [
-        together or (base.model is not None and other.model == base.model) for other in sides[1:]
-    ]
+    base, *others = sides
+    if were_measured_together(sides):
+        return [True] * len(others)
+    return [base.model is not None and other.model == base.model for other in others]
 
 
 def is_decided(
@@ -375,8 +393,10 @@ def is_decided(
 
 def _are_clear(tests: Sequence[Change], over: float) -> bool:
     """Whether one test shows a growth over a share, or all rule it out."""
-    shown = any(change.decides(over) and change.growth > over for change in tests)
-    return bool(tests) and (shown or all(change.decides(over) for change in tests))
+    decided = [change for change in tests if change.decides(over)]
+    if any(change.growth > over for change in decided):
+        return True
+    return bool(tests) and len(decided) == len(tests)
 
 
 def _common_rows(sides: Sequence[Side]) -> str:
@@ -485,11 +505,12 @@ def _log_ratios(
         if not base or not other or drawn is None or others is None:
             logs.append(None)
             continue
-        drawn_beside = (
-            others if paired[position - 1] else np.random.default_rng(position).permutation(others)
-        )
+        drawn_beside = others
+        if not paired[position - 1]:
+            drawn_beside = np.random.default_rng(position).permutation(others)
         smallest = np.finfo(float).tiny
-        varied = np.log(np.maximum(drawn, smallest)) - np.log(np.maximum(drawn_beside, smallest))
+        log_drawn = np.log(np.maximum(drawn, smallest))
+        varied = log_drawn - np.log(np.maximum(drawn_beside, smallest))
         least = min(rounds[0], rounds[position])
         value = float(np.log(base / other))
         logs.append(estimate(value, varied, least, 1.0, of_mean=of_means))
@@ -498,8 +519,11 @@ def _log_ratios(
 
 def _change(log: Estimate) -> Change:
     with np.errstate(over="ignore"):  # where resamples have a time of 0, the ratio has no bound
-        low, high = np.exp([log.low, log.high]) if np.isfinite(log.low) else (-np.inf, np.inf)
-    return Change(float(np.exp(log.value)), float(low), float(high), log.p)
+        low, high = -np.inf, np.inf
+        if np.isfinite(log.low):
+            low, high = np.exp([log.low, log.high])
+    value = float(np.exp(log.value))
+    return Change(value, float(low), float(high), log.p)
 
 
 def _adjust(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
@@ -521,7 +545,8 @@ def _rows(
     terms, families = [], []
     for compared, keyed in zip(sides, _key_tables(sides, by, batch), strict=True):
         terms.append(compared.terms(keyed))
-        used = main_kernels(keyed[keyed["step"].isin(list_used_steps(keyed))], (batch,))
+        is_used = keyed["step"].isin(list_used_steps(keyed))
+        used = main_kernels(keyed[is_used], (batch,))
         families.append({place: family(str(name)) for place, (name,) in used.items()})
 
     def label(key: Key) -> str:
@@ -530,7 +555,8 @@ def _rows(
     group = _group_of(sides, by)
     lines = _lines_of(sides, terms, batch, label, families)
     groups = _lines_of(sides, [of_side.group_by(group) for of_side in terms], batch, label)
-    of_group = dict(zip(groups, _adjust(list(groups.values())), strict=True))
+    adjusted = _adjust(list(groups.values()))
+    of_group = dict(zip(groups, adjusted, strict=True))
     inside: dict[Key, list[Key]] = {}
     for key in lines:
         inside.setdefault(group(key), []).append(key)
@@ -561,7 +587,9 @@ def _key_tables(sides: Sequence[Side], by: str, batch: int) -> list[pd.DataFrame
 
 def _group_of(sides: Sequence[Side], by: str) -> Callable[[Key], Key]:
     """The group of a row, which is tested before it."""
-    layers = {layer for side in sides for layer in side.kernel_times["layer"].dropna().unique()}
+    layers: set[str] = set()
+    for each in sides:
+        layers.update(each.kernel_times["layer"].dropna())
 
     def group(key: Key) -> Key:
         name = key.layer
@@ -594,11 +622,14 @@ def _lines_of(
     for key in dict.fromkeys(key for of_side in terms for key in of_side.keys):
         columns = [_column(of_side, key) for of_side in terms]
         times[key] = tuple(time for time, _ in columns)
-        logs.append(_log_ratios(times[key], [drawn for _, drawn in columns], rounds, paired))
-    changes = _with_usual_spread(logs, [min(rounds[0], other) for other in rounds[1:]])
+        replicates = [drawn for _, drawn in columns]
+        logs.append(_log_ratios(times[key], replicates, rounds, paired))
+    fewest = [min(rounds[0], other) for other in rounds[1:]]
+    changes = _with_usual_spread(logs, fewest)
     lines = {}
     for key, changed in zip(times, changes, strict=True):
-        of_key = tuple(of_side.get((key.layer, key.phase)) for of_side in families)
+        place = key.layer, key.phase
+        of_key = tuple(of_side.get(place) for of_side in families)
         lines[key] = ComparedLine(label(key), times[key], changed, of_key)
     return lines
 
@@ -633,7 +664,9 @@ def _class_of(sides: Sequence[Side], layer: str | None) -> str | None:
     for compared in sides:
         if layer is not None and layer in compared.layer_classes:
             classes.add(compared.layer_classes[layer])
-    return classes.pop() if len(classes) == 1 else None
+    if len(classes) == 1:
+        return classes.pop()
+    return None
 
 
 def _with_former_names(
@@ -654,7 +687,8 @@ def _with_former_names(
             for name, place in of_side:
                 if name not in both:
                     named.setdefault(key_of(name, place), set()).add(name)
-            keyed.append({key: names.pop() for key, names in named.items() if len(names) == 1})
+            single = {key: names for key, names in named.items() if len(names) == 1}
+            keyed.append({key: names.pop() for key, names in single.items()})
         before, after = keyed
         for key in before.keys() & after.keys():
             change = f"{before[key]} → {after[key]}"
@@ -666,7 +700,8 @@ def _with_former_names(
 
 def _own_kernels(table: pd.DataFrame, other: pd.DataFrame) -> set[tuple[str, _Place]]:
     """The kernels that the other recording lacks, each with its places."""
-    own = table[~table["name"].isin(set(other["name"]))]
+    is_shared = table["name"].isin(set(other["name"]))
+    own = table[~is_shared]
     return {(row.name, _place(row)) for row in own.itertuples(index=False)}
 
 
@@ -704,7 +739,8 @@ def _roof_ratios(base: Hardware, other: Hardware) -> dict[str, tuple[float, str]
     ratios = {}
     for level in ("compute", "DRAM"):
         for kind in (PEAK, CEILING):
-            before, after = _roof(base, level, kind), _roof(other, level, kind)
+            before = _roof(base, level, kind)
+            after = _roof(other, level, kind)
             if before is not None and after is not None:
                 ratios[level] = (after / before, kind)
     return ratios

@@ -37,14 +37,17 @@ def conditions_of(recordings: Sequence[Recording]) -> list[str]:
     for name, metas in by_setting.items():
         if name in CONDITIONS:
             said = [f"{name}: {CONDITIONS[name]}", *_updates(name, metas)]
-            lines.append(f"{'; '.join([*said, _threads(metas), _setup(metas)])}.")
+            said += [_threads(metas), _setup(metas)]
+            lines.append(f"{'; '.join(said)}.")
     return lines
 
 
 def _updates(name: str, metas: Sequence[Mapping[str, Any]]) -> list[str]:
     """How the steps write their parameters; nothing of those that only run forward."""
     trains = any(meta.get("mode") != "forward" for meta in metas)
-    return [UPDATES[name]] if trains and name in UPDATES else []
+    if trains and name in UPDATES:
+        return [UPDATES[name]]
+    return []
 
 
 def is_of_a_network(meta: Mapping[str, Any]) -> bool:

@@ -56,7 +56,8 @@ class Shape:
 
     def times(self, sizes: Floats) -> Floats:
         """The times at several sizes."""
-        x, middle = np.asarray(sizes, np.float64), self.middle
+        x = np.asarray(sizes, np.float64)
+        middle = self.middle
         if self.family == Family.PROPORTIONAL:
             return self.fixed + x
         if self.family == Family.FLOOR:
@@ -64,14 +65,16 @@ class Shape:
         if self.family == Family.SOFT_FLOOR:
             return np.asarray(self.fixed + np.cbrt(x**3 + middle**3))
         if self.family == Family.SATURATING:
-            return np.asarray(self.fixed + middle * (1 - np.exp(-x / middle)) + self.slope * x)
+            saturating = middle * (1 - np.exp(-x / middle))
+            return np.asarray(self.fixed + saturating + self.slope * x)
         return np.asarray(self.fixed + x**middle)
 
     def columns(self, sizes: Floats) -> Floats:
         """The times, and what a larger fixed time and a larger middle add to them."""
         times = self.times(sizes)
-        further = replace(self, middle=(1 + _STEP) * self.middle).times(sizes)
-        return np.column_stack([times, np.ones(len(times)), (further - times) / _STEP])
+        further = replace(self, middle=(1 + _STEP) * self.middle)
+        growth = (further.times(sizes) - times) / _STEP
+        return np.column_stack([times, np.ones(len(times)), growth])
 
 
 @dataclass(frozen=True)
@@ -97,16 +100,17 @@ def find_jumps(x: Floats, y: Floats, price: float) -> Shaped:
     place_price = price + math.log(len(x))
     while len(cuts) < min(_MOST_JUMPS, len(x) - 2):
         found = search.best_next(cuts)
-        if found is None or cost - found[1] < 2 * place_price:
+        if found is None:
             break
-        cuts, cost = sorted([*cuts, found[0]]), found[1]
-        cuts, cost = search.shift(cuts, cost)
+        place, cost_with = found
+        if cost - cost_with < 2 * place_price:
+            break
+        cuts, cost = search.shift(sorted([*cuts, place]), cost_with)
     smooth = _Deviations(np.log(x), search)
     cuts, cost = smooth.keep_beyond(cuts, 2 * place_price)
     best = search.best_shape(cuts)
-    return Shaped(
-        grid.shape(best), tuple(cuts), smooth.errors(cuts, best), cost + 2 * len(cuts) * place_price
-    )
+    cost += 2 * len(cuts) * place_price
+    return Shaped(grid.shape(best), tuple(cuts), smooth.errors(cuts, best), cost)
 
 
 @dataclass(frozen=True)
@@ -129,8 +133,10 @@ class _Grid:
 def _grid(sizes: tuple[float, ...]) -> _Grid:
     x, middles = np.array(sizes), sizes
     if len(x) > _MOST_MIDDLES:
-        middles = tuple(x[np.linspace(0, len(x) - 1, _MOST_MIDDLES).astype(int)].tolist())
-    few, bent = middles[::4], _fill_gaps(middles)
+        chosen = np.linspace(0, len(x) - 1, _MOST_MIDDLES)
+        middles = tuple(x[chosen.astype(int)].tolist())
+    few = middles[::4]
+    bent = _fill_gaps(middles)
     # each bend with the time that fixed times are multiples of
     families = [
         [(Shape(Family.PROPORTIONAL, 0.0), m) for m in few],
@@ -146,9 +152,10 @@ def _grid(sizes: tuple[float, ...]) -> _Grid:
             scales.append(scale)
             counts.append(len(family))
     fixed = np.array(scales)[:, None] * np.array(_FLOORS)
-    times = np.stack([bend.times(x) for bend in bends])[:, None, :] + fixed[:, :, None]
-    prior = -np.log(len(families) * len(_FLOORS) * np.repeat(counts, len(_FLOORS)))
-    return _Grid(bends, fixed, np.log(times.reshape(-1, len(x))), prior)
+    growing = np.stack([bend.times(x) for bend in bends])
+    times = growing[:, None, :] + fixed[:, :, None]
+    alike = len(families) * len(_FLOORS) * np.repeat(counts, len(_FLOORS))
+    return _Grid(bends, fixed, np.log(times.reshape(-1, len(x))), -np.log(alike))
 
 
 def _fill_gaps(sizes: tuple[float, ...]) -> list[float]:
@@ -157,7 +164,8 @@ def _fill_gaps(sizes: tuple[float, ...]) -> list[float]:
     """
     filled = [sizes[-1]]
     for size, following in pairwise(sizes):
-        count = math.ceil(math.log(following / size) / math.log(_GAP))
+        gaps = math.log(following / size) / math.log(_GAP)
+        count = math.ceil(gaps)
         filled += np.geomspace(size, following, count, endpoint=False).tolist()
     return filled
 
@@ -189,7 +197,8 @@ class _Search:
             if end - begin < 2:
                 continue
             places = np.arange(begin + 1, end)
-            costs = self._costs(rest[:, None] - self._gain(begin, places, end), edges, places)
+            rest_with = rest[:, None] - self._gain(begin, places, end)
+            costs = self._costs(rest_with, edges, places)
             least = int(costs.argmin())
             if best is None or costs[least] < best[1]:
                 best = int(places[least]), float(costs[least])
@@ -201,13 +210,15 @@ class _Search:
             others = [other for other in cuts if other != cut]
             found = self.best_next(others)
             if found is not None and found[1] < cost - 1e-9:
-                cuts, cost = sorted([*others, found[0]]), found[1]
+                place, cost = found
+                cuts = sorted([*others, place])
         return cuts, cost
 
     def best_shape(self, cuts: Sequence[int]) -> int:
         """The likeliest shape."""
         rest = self._rest([0, *cuts, self.count])
-        return int((self._each(rest[:, None])[:, 0] + self.prior).argmax())
+        likelihoods = self._each(rest[:, None])[:, 0] + self.prior
+        return int(likelihoods.argmax())
 
     def _rest(self, edges: Sequence[int]) -> Floats:
         """The squares that each shape leaves with a factor for each stretch."""
@@ -218,14 +229,17 @@ class _Search:
     def _gain(self, begin: int, places: Ints, end: int) -> Floats:
         """What a cut at each place takes off the squares of each shape."""
         before, behind = places - begin, end - places
-        of_before = self.of_log[:, places] - self.of_log[:, [begin]]
-        of_behind = self.of_log[:, [end]] - self.of_log[:, places]
+        upto = self.of_log[:, places]
+        of_before = upto - self.of_log[:, [begin]]
+        of_behind = self.of_log[:, [end]] - upto
         step = of_behind / behind - of_before / before
-        return np.asarray(step**2 * before * behind / (before + behind), np.float64)
+        gain = step**2 * before * behind / (before + behind)
+        return np.asarray(gain, np.float64)
 
     def _each(self, rest: Floats) -> Floats:
         """The logarithm of the likelihood of each shape, up to a constant."""
-        return np.asarray(-self.strength * np.log(np.maximum(rest, 0.0) + WEIGHT * USUAL_NOISE**2))
+        squares = np.maximum(rest, 0.0) + WEIGHT * USUAL_NOISE**2
+        return np.asarray(-self.strength * np.log(squares))
 
     def _costs(self, rest: Floats, edges: Sequence[int], places: Ints | None = None) -> Floats:
         """Twice the negative logarithm of the likelihood over all shapes, for each column of
@@ -233,8 +247,10 @@ class _Search:
         """
         each = self._each(rest) + self.prior[:, None]
         most = each.max(axis=0)
-        likelihood = most + np.log(np.exp(each - most).sum(axis=0))
-        variance = (rest.min(axis=0) + WEIGHT * USUAL_NOISE**2) / (WEIGHT + self.count - 1)
+        beside_most = np.exp(each - most).sum(axis=0)
+        likelihood = most + np.log(beside_most)
+        squares = rest.min(axis=0) + WEIGHT * USUAL_NOISE**2
+        variance = squares / (WEIGHT + self.count - 1)
         price = self._jump_price(edges, variance, places)
         return np.asarray(-2 * likelihood + price + self.constant)
 
@@ -298,28 +314,35 @@ class _Deviations:
         each = [self._likelihoods(cuts, scale) for scale in self._under]
         every = np.concatenate(each) - math.log(len(each))
         most = float(every.max())
-        return -2 * (most + math.log(float(np.exp(every - most).sum()))) + self._search.constant
+        total = float(np.exp(every - most).sum())
+        return -2 * (most + math.log(total)) + self._search.constant
 
     def _likelihoods(self, cuts: Sequence[int], scale: _Scale) -> Floats:
         """The logarithm of the likelihood of each shape under one scale."""
         search = self._search
         rest, norms = scale.rest(cuts)
-        variance = (rest.min() + WEIGHT * USUAL_NOISE**2) / (WEIGHT + search.count - 1)
-        lost = scale.log_determinant + 2 * math.log(norms[0] / math.sqrt(search.count))
-        lost += np.log1p(_USUAL_JUMP**2 / variance * norms[1:] ** 2).sum()
+        squares = rest.min() + WEIGHT * USUAL_NOISE**2
+        variance = squares / (WEIGHT + search.count - 1)
+        of_level, of_jumps = norms[0], norms[1:]
+        lost = scale.log_determinant + 2 * math.log(of_level / math.sqrt(search.count))
+        lost += np.log1p(_USUAL_JUMP**2 / variance * of_jumps**2).sum()
         return np.asarray(search.likelihoods(rest) - lost / 2)
 
     def errors(self, cuts: Sequence[int], best: int) -> tuple[float, ...]:
         """The errors of the jumps of a shape, see `Shaped`."""
         scale = max(self._under, key=lambda each: self._likelihoods(cuts, each).max())
         edges = [0, *cuts, self._search.count]
-        levels = np.diff(self._search.of_log[best, edges]) / np.diff(edges)
+        sums = self._search.of_log[best, edges]
+        levels = np.diff(sums) / np.diff(edges)
         without = []
         for cut in cuts:
             others = [other for other in cuts if other != cut]
-            without.append(scale.rest(others)[0].min())
-        added = np.maximum(np.array(without) - scale.rest(cuts)[0].min(), 1e-12)
-        return tuple((np.abs(np.diff(levels)) / np.sqrt(added)).tolist())
+            rest, _ = scale.rest(others)
+            without.append(rest.min())
+        rest, _ = scale.rest(cuts)
+        added = np.maximum(np.array(without) - rest.min(), 1e-12)
+        errors = np.abs(np.diff(levels)) / np.sqrt(added)
+        return tuple(errors.tolist())
 
 
 class _Scale:
@@ -330,13 +353,16 @@ class _Scale:
         self._inverse: Floats | None = None
         self._white, self.log_determinant = logs, 0.0
         if scale:
-            near, far = np.minimum.outer(place, place), np.maximum.outer(place, place)
+            near = np.minimum.outer(place, place)
+            far = np.maximum.outer(place, place)
             spline = near**2 * (3 * far - near) / 6  # of a slope that is a random walk
-            root = np.linalg.cholesky(np.eye(len(place)) + scale**2 * spline)
+            covariance = np.eye(len(place)) + scale**2 * spline
+            root = np.linalg.cholesky(covariance)
             # makes errors and deviations together independent
             self._inverse = np.linalg.inv(root)
             self._white = self._inverse @ logs
-            self.log_determinant = 2 * float(np.log(np.diag(root)).sum())
+            logs_of_root = np.log(np.diag(root))
+            self.log_determinant = 2 * float(logs_of_root.sum())
         self._squares = (self._white**2).sum(axis=0)
 
     def rest(self, cuts: Sequence[int]) -> tuple[Floats, Floats]:
@@ -344,9 +370,11 @@ class _Scale:
         these beside those before them.
         """
         places = np.arange(len(self._white))
-        columns = np.stack([places >= cut for cut in (0, *cuts)], axis=1).astype(float)
+        levels = [places >= cut for cut in (0, *cuts)]
+        columns = np.stack(levels, axis=1).astype(float)
         if self._inverse is not None:
             columns = self._inverse @ columns
         basis, triangle = np.linalg.qr(columns)
         explained = ((basis.T @ self._white) ** 2).sum(axis=0)
-        return np.maximum(self._squares - explained, 0.0), np.abs(np.diag(triangle))
+        rest = np.maximum(self._squares - explained, 0.0)
+        return rest, np.abs(np.diag(triangle))

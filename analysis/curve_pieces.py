@@ -78,7 +78,9 @@ class Piece:
     def jump_row(self, size: float) -> Floats:
         """The same for a difference to another piece: what pieces of a shape share is left out."""
         row = self.row(size)
-        return row if self.shape is None else row * [1, 0, 0]
+        if self.shape is None:
+            return row
+        return row * [1, 0, 0]
 
     def slope_row(self, size: float, *, before: bool) -> Floats:
         """Their factors for the slope at a size, on one side of it."""
@@ -108,7 +110,8 @@ def fit_pieces(
     sizes: Sequence[float] | Floats, times: Sequence[float] | Floats, errors: Floats | None = None
 ) -> Fit:
     """The pieces of a curve; sizes increase, and `errors` are relative, where they are known."""
-    x, y = np.asarray(sizes, np.float64), np.asarray(times, np.float64)
+    x = np.asarray(sizes, np.float64)
+    y = np.asarray(times, np.float64)
     count = len(x)
     relative = np.ones(count) if errors is None else np.maximum(errors, LEAST_NOISE)
     weights = 1 / (_scale(y) * relative) ** 2
@@ -122,24 +125,34 @@ def fit_pieces(
         noises = _NOISES
     searched = []
     for noise in noises:
-        price, scale = _price(noise, count), noise if errors is None else 1.0
-        every = np.stack([squares[kind] / scale**2 + price * _COSTS[kind] for kind in _COSTS])
+        price = _price(noise, count)
+        scale = noise if errors is None else 1.0
+        costs_of_kinds = []
+        for kind, numbers in _COSTS.items():
+            costs_of_kinds.append(squares[kind] / scale**2 + price * numbers)
+        every = np.stack(costs_of_kinds)
         costs = every.min(axis=0)
         ways = [_search(costs, place_price)]
-        ways += [(_sum(costs, cuts) + place_price, cuts) for cuts in stairs]
+        for cuts in stairs:
+            ways.append((_sum(costs, cuts) + place_price, cuts))
         cost, cuts = min(ways, key=itemgetter(0))
-        lean = _lean(noise, count) if errors is None else 0.0
-        searched.append((cost + lean, cuts, every))
+        if errors is None:
+            cost += _lean(noise, count)
+        searched.append((cost, cuts, every))
     cost, cuts, every = min(searched, key=itemgetter(0))
     if errors is None:
         shaped = find_jumps(x, y, _PRICE_OF_FACTOR)
-        agrees = [int(places[cut]) for cut in cuts[1:-1]] == list(shaped.cuts)
-        if shaped.cost < cost + (_SHARED_WHERE_ALIKE if agrees and shaped.cuts else _SHARED):
+        own_cuts = places[cuts[1:-1]].tolist()
+        is_alike = bool(shaped.cuts) and own_cuts == list(shaped.cuts)
+        shared = _SHARED_WHERE_ALIKE if is_alike else _SHARED
+        if shaped.cost < cost + shared:
             return _fit_shaped(x, y, shaped)
-    edges, kinds = [*places.tolist(), count], list(_COSTS)
+    edges = [*places.tolist(), count]
+    kinds = list(_COSTS)
     pieces = []
     for begin, end in pairwise(cuts):
-        kind = kinds[int(every[:, begin, end - 1].argmin())]
+        likeliest = int(every[:, begin, end - 1].argmin())
+        kind = kinds[likeliest]
         pieces.append(_piece(x, y, weights, edges[begin], edges[end], kind))
     noise, degrees = 1.0, math.inf
     if errors is None:
@@ -153,20 +166,25 @@ def _fit_shaped(x: Floats, y: Floats, shaped: Shaped) -> Fit:
     """A curve of one shape, whose factors are its pieces."""
     logs = np.log(y / shaped.shape.times(x))
     edges = [0, *shaped.cuts, len(x)]
-    levels = [float(logs[begin:end].mean()) for begin, end in pairwise(edges)]
+    levels = []
+    for begin, end in pairwise(edges):
+        levels.append(float(logs[begin:end].mean()))
     fitted = np.repeat(levels, np.diff(edges))
-    degrees = max(len(x) - len(levels) - len(shaped.cuts) - 1, 0) + WEIGHT
+    fitted_numbers = len(levels) + len(shaped.cuts) + 1
+    degrees = max(len(x) - fitted_numbers, 0) + WEIGHT
     rest = float(((logs - fitted) ** 2).sum())
     noise = max(math.sqrt((rest + WEIGHT * USUAL_NOISE**2) / degrees), LEAST_NOISE)
-    columns = shaped.shape.columns(x) / (np.exp(fitted) * shaped.shape.times(x))[:, None]
+    times = np.exp(fitted) * shaped.shape.times(x)
+    columns = shaped.shape.columns(x) / times[:, None]
     scale = np.sqrt((columns**2).sum(axis=0))
     scale[scale == 0] = 1.0
-    common = np.linalg.pinv((columns / scale).T @ (columns / scale)) / np.outer(scale, scale)
+    scaled = columns / scale
+    common = np.linalg.pinv(scaled.T @ scaled) / np.outer(scale, scale)
     pieces: list[Piece] = []
-    for (begin, end), level, error in zip(
-        pairwise(edges), levels, (0, *shaped.errors), strict=True
-    ):
-        factor, own = math.exp(level), 1 / (end - begin)
+    jumps = zip(pairwise(edges), levels, (0, *shaped.errors), strict=True)
+    for (begin, end), level, error in jumps:
+        factor = math.exp(level)
+        own = 1 / (end - begin)
         if pieces:  # what its jump is less sure than the factors before and behind it
             of_left = pieces[-1].covariance[0, 0] / factor**2
             own = max(own, error**2 - of_left)
@@ -174,29 +192,34 @@ def _fit_shaped(x: Floats, y: Floats, shaped: Shaped) -> Fit:
         covariance[0, 0] = factor**2 * own
         coefficients = np.array([factor, 0.0, 0.0])
         pieces.append(Piece(begin, end - 1, 1.0, None, coefficients, covariance, shaped.shape))
-    smooth_noise = float(logs.std()) * math.sqrt(len(x) / max(len(x) - 2, 1))
+    unbiased = math.sqrt(len(x) / max(len(x) - 2, 1))
+    smooth_noise = float(logs.std()) * unbiased
     return Fit(x, y, tuple(pieces), noise, degrees, smooth_noise, np.full(len(x), noise))
 
 
 def _scale(y: Floats) -> Floats:
     """The times that errors are shares of: a low one by chance weighs no more than others."""
-    around = np.lib.stride_tricks.sliding_window_view(np.pad(y, 2, mode="edge"), 5)
-    return np.asarray(np.maximum(y, np.median(around, axis=1)))
+    padded = np.pad(y, 2, mode="edge")
+    around = np.lib.stride_tricks.sliding_window_view(padded, 5)
+    usual = np.median(around, axis=1)
+    return np.asarray(np.maximum(y, usual))
 
 
 def _price(noise: float, count: int) -> float:
     """The price of a fitted number: the less noise, the more any number could have been."""
-    return math.log(max(count, 3)) + max(0.0, 2 * math.log(_WIDTH / noise))
+    precision = 2 * math.log(_WIDTH / noise)
+    return math.log(max(count, 3)) + max(0.0, precision)
 
 
 def fit_sizes_alone(
     sizes: Sequence[float] | Floats, times: Sequence[float] | Floats, errors: Floats
 ) -> Fit:
     """A curve of too few sizes for a line: each size is a piece."""
-    x, y = np.asarray(sizes, np.float64), np.asarray(times, np.float64)
+    x = np.asarray(sizes, np.float64)
+    y = np.asarray(times, np.float64)
     weights = 1 / (y * errors) ** 2
-    pieces = tuple(_piece(x, y, weights, place, place + 1, 0.0) for place in range(len(x)))
-    return Fit(x, y, pieces, 1.0, math.inf, 0.0, errors)
+    pieces = [_piece(x, y, weights, place, place + 1, 0.0) for place in range(len(x))]
+    return Fit(x, y, tuple(pieces), 1.0, math.inf, 0.0, errors)
 
 
 def _noise(x: Floats, y: Floats, weights: Floats, pieces: Sequence[Piece]) -> tuple[float, float]:
@@ -209,12 +232,14 @@ def _noise(x: Floats, y: Floats, weights: Floats, pieces: Sequence[Piece]) -> tu
         rest += float(weights[of_piece] @ missed**2)
         fitted += len(piece.coefficients) + (piece.knot is not None)
     degrees = max(len(x) - fitted, 0) + WEIGHT
-    return max(math.sqrt((rest + WEIGHT * USUAL_NOISE**2) / degrees), LEAST_NOISE), degrees
+    noise = math.sqrt((rest + WEIGHT * USUAL_NOISE**2) / degrees)
+    return max(noise, LEAST_NOISE), degrees
 
 
 def _lean(noise: float, count: int) -> float:
     """The price of a noise beside the squares: its own likelihood, and that it is the usual one."""
-    return 2 * count * math.log(noise) + (math.log(noise / USUAL_NOISE) / _USUAL_RANGE) ** 2
+    away = math.log(noise / USUAL_NOISE) / _USUAL_RANGE
+    return 2 * count * math.log(noise) + away**2
 
 
 def _basis(x: Floats, power: float, knot: float | None) -> Floats:
@@ -226,7 +251,9 @@ def _basis(x: Floats, power: float, knot: float | None) -> Floats:
         if power == 0.5:  # a line, then a constant
             return np.column_stack([ones, np.minimum(x, knot)])
         return np.column_stack([ones, x, np.maximum(x - knot, 0)])
-    return ones[:, None] if power == 0.0 else np.column_stack([ones, np.asarray(x**power)])
+    if power == 0.0:
+        return ones[:, None]
+    return np.column_stack([ones, np.asarray(x**power)])
 
 
 def _places(x: Floats, y: Floats) -> Ints:
@@ -236,7 +263,8 @@ def _places(x: Floats, y: Floats) -> Ints:
     rises = np.diff(np.log(y))
     steepest = np.argsort(-np.abs(rises - np.median(rises)))
     largest = 1 + steepest[: _MOST_PLACES - 1]
-    return np.unique(np.concatenate([[0], largest, np.minimum(largest + 1, len(x) - 1)]))
+    following = np.minimum(largest + 1, len(x) - 1)
+    return np.unique(np.concatenate([[0], largest, following]))
 
 
 def _squares(x: Floats, y: Floats, weights: Floats, places: Ints) -> dict[float, Floats]:
@@ -245,14 +273,17 @@ def _squares(x: Floats, y: Floats, weights: Floats, places: Ints) -> dict[float,
     Row: where it begins; column: the place after it. Impossible ones are infinite.
     """
     edges = np.append(places, len(x))
-    begin, end = edges[:-1, None], edges[None, 1:]
+    begin = edges[:-1, None]
+    end = edges[None, 1:]
     possible = begin < end
 
     def total(values: Floats) -> Floats:
         sums = np.concatenate([[0.0], np.cumsum(weights * values)])
         return np.asarray(sums[end] - sums[begin])
 
-    of_1, of_y, of_yy = total(np.ones(len(x))), total(y), total(y * y)
+    of_1 = total(np.ones(len(x)))
+    of_y = total(y)
+    of_yy = total(y * y)
     scaled = x / x[-1]
     counts = end - begin
     least = 1e-12 * np.maximum(of_yy, 1e-300)
@@ -261,12 +292,15 @@ def _squares(x: Floats, y: Floats, weights: Floats, places: Ints) -> dict[float,
         left = {0.0: np.maximum(constant, least)}
         for power in _POWERS:
             column = scaled**power
-            of_x, of_xx, of_xy = total(column), total(column**2), total(column * y)
+            of_x = total(column)
+            of_xx = total(column**2)
+            of_xy = total(column * y)
             slope = (of_1 * of_xy - of_x * of_y) / (of_1 * of_xx - of_x**2)
             gain = slope * (of_xy - of_x * of_y / of_1)
             enough = counts > (1 if power == 1.0 else 2)
             fits = possible & (slope > 0) & enough
-            left[power] = np.where(fits, np.maximum(constant - gain, least), constant)
+            rest = np.maximum(constant - gain, least)
+            left[power] = np.where(fits, rest, constant)
     left[_BENT] = _bent(scaled, y, weights, edges, left[1.0])
     return left
 
@@ -298,52 +332,62 @@ def _bent(x: Floats, y: Floats, weights: Floats, edges: Ints, straight: Floats) 
         xy = whole["xy"] - of_x * of_y / of_1
         hy = of_hy - of_h * of_y / of_1
         possible = (knots < ends - 1) & (edges[ends] - edges[begin] > 3)
-        gain = np.where(possible, _bent_gain(xx, xh, hh, xy, hy), 0.0).max(axis=0)
+        gains = np.where(possible, _bent_gain(xx, xh, hh, xy, hy), 0.0)
         constant_rest = _constant_rest(weights, y, edges, begin)[1:]
+        rest = np.maximum(constant_rest - gains.max(axis=0), 0.0)
         place = slice(begin + 1, last)
-        best[begin, place] = np.minimum(best[begin, place], np.maximum(constant_rest - gain, 0.0))
+        best[begin, place] = np.minimum(best[begin, place], rest)
     return best
 
 
 def _sums_to(edges: Ints, values: Floats) -> Floats:
     """Sums from the beginning to before each place."""
-    return np.asarray(np.concatenate([[0.0], np.cumsum(values)])[edges])
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    return np.asarray(sums[edges])
 
 
 def _constant_rest(weights: Floats, y: Floats, edges: Ints, begin: int) -> Floats:
     """The squares that a constant leaves from one place to before each later one."""
-    of_1, of_y, of_yy = (
-        _sums_to(edges, weights * column) for column in (np.ones(len(y)), y, y * y)
-    )
-    after = slice(begin + 1, None)
-    square = (of_y[after] - of_y[begin]) ** 2 / (of_1[after] - of_1[begin])
-    return np.asarray(of_yy[after] - of_yy[begin] - square)
+
+    def total(values: Floats) -> Floats:
+        sums = _sums_to(edges, weights * values)
+        return np.asarray(sums[begin + 1 :] - sums[begin])
+
+    square = total(y) ** 2 / total(np.ones(len(y)))
+    return total(y * y) - square
 
 
 def _bent_gain(xx: Floats, xh: Floats, hh: Floats, xy: Floats, hy: Floats) -> Floats:
     """By how much two lines that meet and do not fall lessen the squares, from centred sums."""
     with np.errstate(divide="ignore", invalid="ignore"):
         determinant = xx * hh - xh**2
-        slope, bend = (hh * xy - xh * hy) / determinant, (xx * hy - xh * xy) / determinant
-        rises = (slope >= 0) & (slope + bend >= 0) & (determinant > 1e-12 * xx * hh)
+        slope = (hh * xy - xh * hy) / determinant
+        bend = (xx * hy - xh * xy) / determinant
+        is_known = determinant > 1e-12 * xx * hh
+        rises = (slope >= 0) & (slope + bend >= 0) & is_known
         both = np.where(rises, slope * xy + bend * hy, 0.0)
         knee = np.where(hy > 0, hy**2 / hh, 0.0)
-        level = np.where(xy > hy, (xy - hy) ** 2 / (xx - 2 * xh + hh), 0.0)
-    return np.nan_to_num(np.maximum(both, np.maximum(knee, level)), posinf=0.0)
+        flat = (xy - hy) ** 2 / (xx - 2 * xh + hh)
+        level = np.where(xy > hy, flat, 0.0)
+    largest = np.maximum(both, np.maximum(knee, level))
+    return np.nan_to_num(largest, posinf=0.0)
 
 
 def _best_knot(x: Floats, y: Floats, weights: Floats) -> tuple[float, float, float]:
     """The least squares of two lines that meet and do not fall, the knot, and their kind."""
     inner = x[1:-1]
     if len(inner) > _MOST_PLACES:
-        inner = inner[np.linspace(0, len(inner) - 1, _MOST_PLACES).astype(int)]
+        chosen = np.linspace(0, len(inner) - 1, _MOST_PLACES)
+        inner = inner[chosen.astype(int)]
     root = np.sqrt(weights)
     behind = root * np.maximum(x[None, :] - inner[:, None], 0.0)
     below = root * np.minimum(x[None, :], inner[:, None])
-    target, shape = root * y, behind.shape
-    level, slope = np.broadcast_to(root, shape), np.broadcast_to(root * x, shape)
+    target = root * y
+    level = np.broadcast_to(root, behind.shape)
+    slope = np.broadcast_to(root * x, behind.shape)
     left, coefficients = _least_squares(np.stack([level, slope, behind], 2), target)
-    falls = (coefficients[:, 1] < 0) | (coefficients[:, 1] + coefficients[:, 2] < 0)
+    _, before_knot, bend = coefficients.T
+    falls = (before_knot < 0) | (before_knot + bend < 0)
     best = (math.inf, float(inner[0]), 1.0)
     for squares, kind in (
         (np.where(falls, np.inf, left), 1.0),
@@ -368,7 +412,8 @@ def _least_squares(matrix: Floats, target: Floats) -> tuple[Floats, Floats]:
     scale = np.sqrt((matrix**2).sum(axis=1, keepdims=True))
     scale[scale == 0] = 1.0
     scaled = matrix / scale
-    gram = np.einsum("kni,knj->kij", scaled, scaled) + 1e-10 * np.eye(matrix.shape[2])
+    ridge = 1e-10 * np.eye(matrix.shape[2])
+    gram = np.einsum("kni,knj->kij", scaled, scaled) + ridge
     right = np.einsum("kni,n->ki", scaled, target)
     solution = np.linalg.solve(gram, right[..., None])[..., 0]
     rest = target - np.einsum("kni,ki->kn", scaled, solution)
@@ -378,7 +423,8 @@ def _least_squares(matrix: Floats, target: Floats) -> tuple[Floats, Floats]:
 def _search(costs: Floats, jump: float) -> tuple[float, list[int]]:
     """The cheapest way to cut a curve: its cost, and where pieces begin, with the end."""
     count = len(costs)
-    totals, begins = np.full(count + 1, np.inf), np.zeros(count + 1, int)
+    totals = np.full(count + 1, np.inf)
+    begins = np.zeros(count + 1, int)
     totals[0] = -jump
     for end in range(1, count + 1):
         sums = totals[:end] + costs[:end, end - 1] + jump
@@ -410,7 +456,8 @@ def _staircases(x: Floats, places: Ints) -> list[list[int]]:
 
 def _sum(costs: Floats, cuts: list[int]) -> float:
     """What pieces cost beside their places."""
-    return float(costs[cuts[:-1], np.array(cuts[1:]) - 1].sum())
+    ends = np.array(cuts[1:]) - 1
+    return float(costs[cuts[:-1], ends].sum())
 
 
 def _piece(x: Floats, y: Floats, weights: Floats, begin: int, end: int, power: float) -> Piece:

@@ -82,17 +82,16 @@ class Named:
     rival: str = ""  # the next best reading
 
 
-def find_events(fit: Fit, tests: int | None = None, *, assumed: bool = False) -> tuple[Event, ...]:
+def find_events(fit: Fit, tests: int | None = None) -> tuple[Event, ...]:
     """The edges and slow sizes of a curve, increasing in size, of those with p under the level.
 
     `tests` is the number of tests of the whole table; default: one for each two neighbours.
     """
     tests = max(len(fit.sizes) - 1, 1) if tests is None else tests
-    sure = Certainty.MAY_BE if assumed else Certainty.IS
-    slow = _slow_events(fit, tests, sure)
+    slow = _slow_events(fit, tests)
     hidden = {size for event in slow for size in event.sizes}
     kept = [p for p in fit.pieces if not _all_in(fit, p, hidden)]
-    edges = [_edge(fit, *pair, tests, sure) for pair in itertools.pairwise(kept)]
+    edges = [_edge(fit, *pair, tests) for pair in itertools.pairwise(kept)]
     events = [*slow, *(edge for edge in edges if edge is not None)]
     return tuple(sorted(events, key=lambda event: event.at))
 
@@ -101,7 +100,7 @@ def _all_in(fit: Fit, piece: Piece, sizes: set[int]) -> bool:
     return all(int(size) in sizes for size in fit.sizes[piece.first : piece.last + 1])
 
 
-def _edge(fit: Fit, left: Piece, right: Piece, tests: int, sure: str) -> Event | None:
+def _edge(fit: Fit, left: Piece, right: Piece, tests: int) -> Event | None:
     """What the rise between two pieces has beyond smooth work; None for a rise that it explains."""
     before, at = float(fit.sizes[left.last]), float(fit.sizes[right.first])
     of_left, of_right = -left.row(before), right.row(at)
@@ -117,7 +116,7 @@ def _edge(fit: Fit, left: Piece, right: Piece, tests: int, sure: str) -> Event |
     value, error = max(tested, key=lambda test: test[0], default=(0.0, 0.0))
     if value <= 0:
         return None
-    return _event(fit, "edge", left, right, (), (value, error), right.at(at) - value, tests, sure)
+    return _event(fit, "edge", left, right, (), (value, error), right.at(at) - value, tests)
 
 
 def _outgrows(piece: Piece, size: float, *, before: bool) -> bool:
@@ -141,7 +140,7 @@ def _slopes(left: Piece, right: Piece, before: float, at: float) -> tuple[Floats
     return 0 * of_left, of_right
 
 
-def _slow_events(fit: Fit, tests: int, sure: str) -> list[Event]:
+def _slow_events(fit: Fit, tests: int) -> list[Event]:
     """Falls from one piece to the next, each with the sizes before it that take longer."""
     found: list[Event] = []
     for left, right in itertools.pairwise(fit.pieces):
@@ -150,13 +149,12 @@ def _slow_events(fit: Fit, tests: int, sure: str) -> list[Event]:
         if value <= 0:
             continue
         level = right.at(at)
-        slow = [
-            int(size)
-            for size, time, relative in zip(fit.sizes, fit.times, fit.errors, strict=True)
-            if size <= before and time * (1 - 2 * relative) > level * (1 + MATERIAL)
-        ]
-        event = _event(fit, "slow", left, right, tuple(slow), (value, error), level, tests, sure)
-        if event.certainty in (Certainty.IS, Certainty.MAY_BE) and slow:
+        slow = []
+        for size, time, relative in zip(fit.sizes, fit.times, fit.errors, strict=True):
+            if size <= before and time * (1 - 2 * relative) > level * (1 + MATERIAL):
+                slow.append(int(size))
+        event = _event(fit, "slow", left, right, tuple(slow), (value, error), level, tests)
+        if event.certainty == Certainty.IS and slow:
             found.append(event)
     return found
 
@@ -166,7 +164,8 @@ def _value(
 ) -> tuple[float, float]:
     """A sum of coefficients of two pieces, and its standard error."""
     value = float(of_left @ left.coefficients + of_right @ right.coefficients)
-    variance = of_left @ left.covariance @ of_left + of_right @ right.covariance @ of_right
+    variance = of_left @ left.covariance @ of_left
+    variance += of_right @ right.covariance @ of_right
     return value, fit.noise * math.sqrt(max(float(variance), 0.0))
 
 
@@ -179,7 +178,6 @@ def _event(
     tested: tuple[float, float],
     base: float,
     tests: int,
-    sure: str,
 ) -> Event:
     value, error = tested
     p = p_of(value / error if error else math.inf, fit.degrees)
@@ -194,21 +192,24 @@ def _event(
         extra_ms=Estimate(value, value - half, value + half, p),
         share=share,
         p_adjusted=adjusted,
-        certainty=_certainty(adjusted, share, sure),
+        certainty=_certainty(adjusted, share),
     )
 
 
 def judge(event: Event, p_adjusted: float, assumed: bool) -> Event:
-    """The event at another adjusted p, e.g. over a larger family."""
-    sure = Certainty.MAY_BE if assumed else Certainty.IS
-    certainty = _certainty(p_adjusted, event.share, sure)
+    """The event at another adjusted p, e.g. over a larger family; with an error that is assumed it
+    may only be.
+    """
+    certainty = _certainty(p_adjusted, event.share)
+    if assumed and certainty == Certainty.IS:
+        certainty = Certainty.MAY_BE
     return replace(event, p_adjusted=p_adjusted, certainty=certainty)
 
 
-def _certainty(p_adjusted: float, share: float, sure: str) -> str:
+def _certainty(p_adjusted: float, share: float) -> str:
     if p_adjusted >= LEVEL:
         return Certainty.NOISE
-    return sure if share >= MATERIAL else Certainty.SMALL
+    return Certainty.IS if share >= MATERIAL else Certainty.SMALL
 
 
 def p_of(ratio: float, degrees: float) -> float:
@@ -224,7 +225,10 @@ def quantile(degrees: float) -> float:
     """The 97.5 % quantile of t, or of the normal distribution for infinite degrees."""
     from scipy.special import ndtri, stdtrit
 
-    return float(ndtri(1 - LEVEL / 2) if math.isinf(degrees) else stdtrit(degrees, 1 - LEVEL / 2))
+    share = 1 - LEVEL / 2
+    if math.isinf(degrees):
+        return float(ndtri(share))
+    return float(stdtrit(degrees, share))
 
 
 def claimed(events: Sequence[Event]) -> list[Event]:
@@ -244,7 +248,8 @@ def name_shapes(fit: Fit, events: Sequence[Event]) -> tuple[Named, ...]:
     elif edges:
         steps = _common_steps(fit, edges)
         named = Named(shape=Shape.STAIRS if steps else Shape.EDGES, rival=_smooth_rival(fit))
-        shapes.append(replace(named, step=steps[0] if steps else None, steps=tuple(steps[1:4])))
+        step = steps[0] if steps else None
+        shapes.append(replace(named, step=step, steps=tuple(steps[1:4])))
     if (rise := _rise(fit, may_outgrow=not said)) is not None:
         shapes.append(rise)
     return tuple(shapes) or (Named(shape=Shape.NONE, rival=_smooth_rival(fit)),)
@@ -268,12 +273,16 @@ def _common_steps(fit: Fit, edges: Sequence[Event]) -> list[int]:
     steps = []
     for step in range(last[1] - first[0], max(2 * widest, 2) - 1, -1):
         begin = -(-first[0] // step) * step
-        multiples = [m for m in range(begin, last[1], step) if m >= first[0]]
-        with_edge = [any(before <= m < at for before, at in around) for m in multiples]
+        multiples = [size for size in range(begin, last[1], step) if size >= first[0]]
         each_edge = all((at - 1) // step * step >= before for before, at in around)
-        if len(multiples) > 1 and each_edge and all(with_edge):
+        each_multiple = all(_lies_in(size, around) for size in multiples)
+        if len(multiples) > 1 and each_edge and each_multiple:
             steps.append(step)
     return [step for step in steps if _is_measured(sizes, step)]
+
+
+def _lies_in(size: int, around: Sequence[tuple[int, int]]) -> bool:
+    return any(before <= size < at for before, at in around)
 
 
 def _is_measured(sizes: Ints, step: int) -> bool:
@@ -285,7 +294,8 @@ def _rise(fit: Fit, *, may_outgrow: bool) -> Named | None:
     """Whether the rate stops to rise, or falls: a knee behind a floor, a plateau, or more than in
     proportion.
     """
-    sizes, times = fit.sizes, np.array([_at(fit, place) for place in range(len(fit.sizes))])
+    sizes = fit.sizes
+    times = np.array([_at(fit, place) for place in range(len(sizes))])
     rates = sizes / times
     if len(sizes) < 3 or sizes[-1] < _TWICE * _TWICE * sizes[0]:
         return None
@@ -298,7 +308,9 @@ def _rise(fit: Fit, *, may_outgrow: bool) -> Named | None:
     if full == len(sizes) or sizes[-1] < _TWICE * sizes[full]:
         return None
     floor = times <= _FLOOR * times[0]
-    level = int(np.argmin(floor)) - 1 if not floor.all() else len(sizes) - 1
+    level = len(sizes) - 1
+    if not floor.all():
+        level = int(np.argmin(floor)) - 1
     is_knee = sizes[level] >= 2 * _TWICE * sizes[0] and level < len(sizes) - 1
     return Named(
         shape=Shape.KNEE if is_knee else Shape.PLATEAU,
@@ -329,7 +341,8 @@ def find_saw(fit: Fit) -> Named | None:
         even = sizes % step == 0
         if even.sum() < _LEAST_SAW:
             continue
-        others = ~even & (sizes > sizes[even][0]) & (sizes < sizes[even][-1])
+        first, *_, last = sizes[even]
+        others = ~even & (sizes > first) & (sizes < last)
         if others.sum() < _LEAST_SAW:
             continue
         next_even = np.searchsorted(sizes[even], sizes[others])

@@ -82,12 +82,14 @@ def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
     times = cost_curve(measured, recording.statistic)
     findings = find(curve, axis)
     fixed = find_fixed_cost(curve, curve.conditions)
+    splits = [split_by_power(finding.shown, curve, times) for finding in findings]
+    fixed_cost = None if fixed is None else (fixed, curve.evaluate(fixed))
     return EnergyDiagnosis(
         curve=curve,
         times=times,
         findings=findings,
-        splits=tuple(split_by_power(finding.shown, curve, times) for finding in findings),
-        fixed_cost=None if fixed is None else (fixed, curve.evaluate(fixed)),
+        splits=tuple(splits),
+        fixed_cost=fixed_cost,
         source=dict(source),
         unmeasured=len(timed) - len(measured),
         axis=axis_of(recording.meta),
@@ -111,7 +113,8 @@ def split_by_power(functional: Functional, energies: Curve, times: Curve) -> Pow
 
 
 def _powers_w(energies: Curve, times: Curve) -> dict[int, float]:
-    return {
-        energy.condition: energy.time_ms.value / (time.time_ms.value / 1e3)
-        for energy, time in zip(energies.joint, times.joint, strict=True)
-    }
+    powers_w = {}
+    for energy, time in zip(energies.joint, times.joint, strict=True):
+        time_s = time.time_ms.value / 1e3
+        powers_w[energy.condition] = energy.time_ms.value / time_s
+    return powers_w

@@ -75,7 +75,8 @@ def _layers(comparison: Comparison, slow: int, more_ms: float) -> str:
     grown = [row for row in largest if growth_ms(row) > 0]
     if not grown:
         return " No layer was recorded in both."
-    named = "; ".join(_name_sides(row, slow, growth_ms(row)) for row in grown)
+    rows = [_name_sides(row, slow, growth_ms(row)) for row in grown]
+    named = "; ".join(rows)
     return f" Of {number(more_ms)} ms more: {named}."
 
 
@@ -84,5 +85,7 @@ def _name_sides(row: ComparedLine, slow: int, growth_ms: float) -> str:
     both = (row.times_ms[1 - slow], row.times_ms[slow])
     before, after = ("none" if time is None else f"{number(time)} ms" for time in both)
     kernels = [family for family in row.families if family not in (None, "unknown")]
-    names = f", {kernels[1 - slow]} → {kernels[slow]}" if len(kernels) == 2 else ""
+    names = ""
+    if len(kernels) == 2:
+        names = f", {kernels[1 - slow]} → {kernels[slow]}"
     return f"{row.label} +{number(growth_ms)} ({before} → {after}{names})"

@@ -103,7 +103,9 @@ def _likely(row: Any, hardware: Hardware) -> str:
     blocks = _product(row, ("grid_x", "grid_y", "grid_z"))
     if blocks is not None and hardware.sm_count is not None and blocks < hardware.sm_count:
         return FEW_BLOCKS
-    return MEMORY if family in _STREAMING or row.phase == "optimizer" else OPEN
+    if family in _STREAMING or row.phase == "optimizer":
+        return MEMORY
+    return OPEN
 
 
 def _fit(row: Any, hardware: Hardware) -> tuple[float | None, float | None]:
@@ -128,7 +130,9 @@ def fit_on_sm(row: Any, hardware: Hardware) -> Occupancy | None:
 
 def _product(row: Any, columns: tuple[str, ...]) -> int | None:
     sizes = [_integer(row, column) for column in columns]
-    return None if None in sizes else math.prod(size for size in sizes if size is not None)
+    if None in sizes:
+        return None
+    return math.prod(size for size in sizes if size is not None)
 
 
 def _integer(row: Any, column: str) -> int | None:

@@ -124,7 +124,8 @@ def _choose_what_to_try(
 
 def _find_stall(row: Any) -> tuple[str | None, float | None]:
     """The column of the largest stall, and its share of a warp's cycles."""
-    whole, cycles = _share(row, _ISSUE), {name: _share(row, name) or 0.0 for name in _STALLS}
+    whole = _share(row, _ISSUE)
+    cycles = {name: _share(row, name) or 0.0 for name in _STALLS}
     largest = max(cycles, key=cycles.__getitem__)
     if not whole or cycles[largest] < _LARGE_STALL * whole:
         return None, None
@@ -132,17 +133,24 @@ def _find_stall(row: Any) -> tuple[str | None, float | None]:
 
 
 def _name_bound(shares: dict[str, float | None], blocks: int | None, sm_count: int | None) -> str:
-    sm, memory, dram, l2 = (
-        shares[name] or 0.0 for name in ("sm_use", "memory_use", "dram_use", "l2_use")
-    )
+    sm = shares["sm_use"] or 0.0
+    memory = shares["memory_use"] or 0.0
+    dram = shares["dram_use"] or 0.0
+    l2 = shares["l2_use"] or 0.0
     if max(sm, memory) >= _BUSY:
         if sm >= memory:
             return COMPUTE
-        return DRAM if dram >= _BUSY else L2 if l2 >= _BUSY else PIPES
+        if dram >= _BUSY:
+            return DRAM
+        if l2 >= _BUSY:
+            return L2
+        return PIPES
     if blocks is not None and sm_count is not None and blocks < sm_count:
         return FEW_BLOCKS
     occupancy = shares["achieved_occupancy"]
-    return FEW_WARPS if occupancy is not None and occupancy < _FEW_WARPS else LATENCY
+    if occupancy is not None and occupancy < _FEW_WARPS:
+        return FEW_WARPS
+    return LATENCY
 
 
 def _blocks(row: Any) -> int | None:

@@ -149,7 +149,8 @@ def explain_memory(
     split = _Split(table, used)
     peaks = []
     for point, alone in zip(curve.points, np.eye(len(table)), strict=True):
-        peaks.append(_peak(point, rows[rows["batch"] == point.condition], split.terms(alone)))
+        of_size = rows[rows["batch"] == point.condition]
+        peaks.append(_peak(point, of_size, split.terms(alone)))
     findings = []
     for finding in find(curve, axis):
         weights = coefficients(finding.tested, curve.conditions)
@@ -215,8 +216,10 @@ def _with_terms(rows: pd.DataFrame, recording: Recording, by_instance: bool) -> 
         groups = _find_repeated(rows, recording, classes)
         names, classes = group_of(groups), classes_with(classes, groups)
     # Outside layers the operator says where, or the line; what is older than the step has neither.
-    lines = rows["file"] + ":" + rows["line"].astype("Int64").astype(str)
-    has_no_place = rows["kind"].isin(LASTING) | rows["op"].isna() & rows["file"].isna()
+    number = rows["line"].astype("Int64").astype(str)
+    lines = rows["file"] + ":" + number
+    is_unknown = rows["op"].isna() & rows["file"].isna()
+    has_no_place = rows["kind"].isin(LASTING) | is_unknown
     places = rows["op"].fillna(lines).mask(has_no_place)
     layers, kinds, labels = [], [], []
     for layer, phase, kind, place in zip(
@@ -240,7 +243,8 @@ def _find_repeated(
 ) -> dict[str, tuple[str, ...]]:
     """The groups of layers that do the same work with the same memory."""
     operators = recording.arrow("operators", OPERATOR_COLUMNS)
-    sums = rows.dropna(subset="layer").groupby(["batch", "layer"])["bytes"].sum()
+    by_layer = rows.dropna(subset="layer").groupby(["batch", "layer"])
+    sums = by_layer["bytes"].sum()
     steps = {}
     for batch, of_batch in sums.unstack("layer").groupby("batch"):
         steps[batch] = of_batch.astype(float).fillna(0.0)
@@ -250,7 +254,8 @@ def _find_repeated(
 
 def _main_lines(rows: pd.DataFrame) -> dict[str, str]:
     located = rows.dropna(subset="file")
-    sums = located.groupby(["term", "file", "line"])["bytes"].sum().sort_values()
+    by_line = located.groupby(["term", "file", "line"])
+    sums = by_line["bytes"].sum().sort_values()
     return {term: f"{file}:{line}" for term, file, line in sums.index}
 
 
@@ -304,7 +309,8 @@ def largest_batch(
     if len(batches) < 2 or sizes[batches[-1]] <= sizes[batches[-2]]:
         return None
     predict, error = _predictor(sizes)
-    last, sizes_mb = batches[-1], [sizes[batch] for batch in batches]
+    last = batches[-1]
+    sizes_mb = [sizes[batch] for batch in batches]
     margin = max(_LEAST_MARGIN, _ERRORS * abs(error or 0.0))
 
     def most(growth: float, cached: float = 0.0) -> int:
@@ -355,7 +361,8 @@ def _predictor(sizes: dict[int, float]) -> tuple[Callable[[float], float], float
     if straight is None or abs(straight) <= _LEAST_MARGIN:
         return line, straight
     # A parabola that bends down would end: then the straight line is on the safe side.
-    before, slope = np.diff(values[-3:]) / np.diff(batches[-3:])
+    rises = np.diff(values[-3:])
+    before, slope = rises / np.diff(batches[-3:])
     if slope <= before or abs(errors.get(3, 0.0)) >= abs(straight):
         return line, straight
     return _through(batches, values, 3), errors.get(3, straight)

@@ -23,14 +23,16 @@ def framework_of(recording: Recording) -> str:
     meta = recording.meta
     if modelled := [str(meta[key]) for key in ("framework", "library") if meta.get(key)]:
         return ", ".join(modelled)
-    others = [" ".join(filter(None, item)) for item in (meta.get("frameworks") or {}).items()]
+    others = []
+    for item in (meta.get("frameworks") or {}).items():
+        others.append(" ".join(filter(None, item)))
     torch = (meta.get("versions") or {}).get("torch")
     if others and str(meta.get("runs_in")).startswith("keras"):
         return f"keras on {' and '.join(others)}"
     if others:
-        return " and ".join(
-            [*others, *([f"torch {torch}"] if torch and _ran_operators(recording) else [])]
-        )
+        if torch and _ran_operators(recording):
+            others.append(f"torch {torch}")
+        return " and ".join(others)
     is_silent = _shows_nothing(recording) or _is_without_torch(recording)
     if is_silent or (not torch and "imported_from" in meta):
         return UNKNOWN
@@ -44,7 +46,9 @@ def framework_beside_torch(recording: Recording) -> str | None:
     others = " and ".join(recording.meta.get("frameworks") or ())
     if others and not _ran_operators(recording):
         return others
-    return UNKNOWN if _shows_nothing(recording) or _is_without_torch(recording) else None
+    if _shows_nothing(recording) or _is_without_torch(recording):
+        return UNKNOWN
+    return None
 
 
 def step_threads(recording: Recording) -> int | None:

@@ -114,22 +114,19 @@ def roofline(
     if "step" not in kernel_times:
         rows, n_steps, batch = kernel_times, None, None
     else:
-        profiled = sorted(native(b) for b in kernel_times["batch"].dropna().unique())
+        sizes_of = kernel_times["batch"].dropna().unique()
+        profiled = sorted(map(native, sizes_of))
         if batch is None and profiled:
             batch = profiled[-1]
         if batch is not None and batch not in profiled:
-            raise CurvescopeError(
-                f"Batch {batch} was not profiled; the recording has "
-                f"{', '.join(map(str, profiled))}."
-            )
-        kernel_times = (
-            kernel_times if batch is None else kernel_times[kernel_times["batch"] == batch]
-        )
+            sizes = ", ".join(map(str, profiled))
+            raise CurvescopeError(f"Batch {batch} was not profiled; the recording has {sizes}.")
+        if batch is not None:
+            kernel_times = kernel_times[kernel_times["batch"] == batch]
         used = list_used_steps(kernel_times)
-        rows, n_steps = (
-            kernel_times[kernel_times["step"].isin(used) & (kernel_times["name"] != IDLE)],
-            len(used),
-        )
+        n_steps = len(used)
+        is_busy = kernel_times["name"] != IDLE
+        rows = kernel_times[kernel_times["step"].isin(used) & is_busy]
     if rows.empty:
         raise CurvescopeError(
             "No kernel of the recording has a time, so there is no roofline to draw."
@@ -145,7 +142,9 @@ def roofline(
                 without.append(likely_point(label, group, per, hardware))
             continue
         # The work of a layer is stored in one row per operator call, its time in all of them.
-        timed_ms = math.fsum(row.exclusive_ms for row in counted) if by == "kernel" else group_ms
+        timed_ms = group_ms
+        if by == "kernel":
+            timed_ms = math.fsum(row.exclusive_ms for row in counted)
         without_ms += group_ms - timed_ms
         if point := _point(label, counted, timed_ms / 1e3 / per, per, hardware):
             points.append(point)
@@ -165,28 +164,36 @@ def roofline(
 def _choose_roofs(points: Sequence[RoofPoint], hardware: Hardware) -> tuple[Roof, ...]:
     ran = {precision for point in points for precision in point.precisions}
     default = UNKNOWN in ran or not ran
-    roofs = [
-        roof
-        for roof in hardware.roofs
-        if roof.precision is None or default or roof.precision in ran
-    ]
-    return (*roofs, *(roof for roof in hardware.other_precisions if roof.precision in ran))
+    roofs = []
+    for roof in hardware.roofs:
+        if roof.precision is None or default or roof.precision in ran:
+            roofs.append(roof)
+    roofs += [roof for roof in hardware.other_precisions if roof.precision in ran]
+    return tuple(roofs)
 
 
 def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, list[Any]]]:
     """Label and rows of each group, see `plain_rows`; in order of appearance."""
     groups: dict[tuple[str | None, ...], list[Any]] = {}
     for row in plain_rows(rows.drop(columns=["step", "batch", "round"], errors="ignore")):
-        groups.setdefault(tuple(getattr(row, key) for key in keys), []).append(row)
+        names = tuple(getattr(row, key) for key in keys)
+        groups.setdefault(names, []).append(row)
     for key, group in groups.items():
-        label = work_label(key[0], key[1]) if keys[0] == "layer" else key[0] or f"no {keys[0]}"
-        yield label, group
+        if keys[0] == "layer":
+            yield work_label(key[0], key[1]), group
+        else:
+            yield key[0] or f"no {keys[0]}", group
 
 
 def _sum(rows: Sequence[Any], column: str) -> float | None:
     """The sum of a column; None if a row has no value in it."""
-    values = [value for row in rows if (value := getattr(row, column, None)) is not None]
-    return None if len(values) < len(rows) else math.fsum(values)
+    values = []
+    for row in rows:
+        value = getattr(row, column, None)
+        if value is None:
+            return None
+        values.append(value)
+    return math.fsum(values)
 
 
 def _point(
@@ -194,7 +201,8 @@ def _point(
 ) -> RoofPoint | None:
     executed = all(row.flops_executed is not None for row in rows)
     work = "flops_executed" if executed else "flops"
-    flops = math.fsum(getattr(row, work) or 0.0 for row in rows) / per
+    amounts = [getattr(row, work) or 0.0 for row in rows]
+    flops = math.fsum(amounts) / per
     if time_s <= 0 or flops <= 0:
         return None
     levels: list[LevelTraffic] = []
@@ -210,7 +218,8 @@ def _point(
     of_names: dict[str, float] = {}
     for row in rows:
         precision = UNKNOWN if row.name is None else kernel_precision(str(row.name))
-        of_names[precision] = of_names.get(precision, 0.0) + (getattr(row, work) or 0.0)
+        amount = getattr(row, work) or 0.0
+        of_names[precision] = of_names.get(precision, 0.0) + amount
     by_precision = {precision: amount / per for precision, amount in sorted(of_names.items())}
     compute_s, compute_kind = hardware.least_compute(by_precision, time_s)
     bound, utilisation, kind = _bound(time_s, compute_s, compute_kind, levels, hardware)
@@ -269,22 +278,18 @@ def csv_rows(drawn: Roofline) -> list[dict[str, Any]]:
     """The document as rows: first `roof` rows, then a `point` row per point and memory level;
     missing is empty.
     """
-    rows: list[dict[str, Any]] = [
-        {
-            **asdict(roof),
-            "row": "roof",
-            "roof_per_s": roof.per_s,
-            "roof_kind": roof.kind,
-            "provenance": roof.source,
-        }
-        for roof in drawn.roofs
-    ]
+    rows: list[dict[str, Any]] = []
+    for roof in drawn.roofs:
+        row = asdict(roof)
+        row["row"] = "roof"
+        row["roof_per_s"] = roof.per_s
+        row["roof_kind"] = roof.kind
+        row["provenance"] = roof.source
+        rows.append(row)
     for point in drawn.points:
-        shared = {
-            **asdict(point),
-            "row": "point",
-            "exceeded_roofs": " ".join(point.exceeded_roofs) or None,
-        }
+        shared = asdict(point)
+        shared["row"] = "point"
+        shared["exceeded_roofs"] = " ".join(point.exceeded_roofs) or None
         shared |= {"precisions": " ".join(point.precisions) or None}
         for level in point.levels:
             rows.append({**shared, **asdict(level), "bytes_source": level.source})

@@ -64,7 +64,9 @@ class LossShare:
     @property
     def label(self) -> str:
         """Layer and phase of kernels, else the kind."""
-        return work_label(self.layer, self.phase) if self.kind == SLOWER_KERNELS else self.kind
+        if self.kind == SLOWER_KERNELS:
+            return work_label(self.layer, self.phase)
+        return self.kind
 
 
 def _loss_shares(shares: Iterable[Share]) -> tuple[LossShare, ...]:
@@ -172,7 +174,8 @@ class _Run:
             self._tables[point] = tables
             self._parts[point], self._unmatched[point] = rank_parts(tables.ranks)
             # `rank_parts` numbers the profiled steps that the ranks share.
-            steps += [_mean_steps(timed, point), _mean_steps(profiled, point).assign(profiled=True)]
+            mean_profiled = _mean_steps(profiled, point)
+            steps += [_mean_steps(timed, point), mean_profiled.assign(profiled=True)]
             mean_ms = self._parts[point]["exclusive_ms"] / len(tables.ranks)
             if len(mean_ms):
                 parts.append(self._parts[point].assign(point=point, exclusive_ms=mean_ms))
@@ -190,7 +193,8 @@ class _Run:
     def _scale(self, point: ScalingPoint, alone: ScalingPoint, strong: bool) -> ScaledPoint:
         curve = self._curve
         assert curve is not None
-        here, base = curve.conditions.index(point), curve.conditions.index(alone)
+        here = curve.conditions.index(point)
+        base = curve.conditions.index(alone)
         tables, joint = self._tables[point], curve.joint[here]
         time, times, rounds = joint.time_ms, curve.replicates_ms, curve.rounds
         samples, each = point.total_batch * 1e3, point.devices
@@ -203,7 +207,10 @@ class _Run:
             speedup = _ratio(faster, drawn, rounds)
             efficiency = _ratio(faster / each, drawn / each, rounds)
         nodes = {rank.node for rank in tables.ranks}
-        timed = [int((~rank.steps["profiled"].astype(bool)).sum()) for rank in tables.ranks]
+        timed = []
+        for rank in tables.ranks:
+            profiled = rank.steps["profiled"].astype(bool)
+            timed.append(int((~profiled).sum()))
         return ScaledPoint(
             devices=each,
             batch_per_device=point.batch,
@@ -251,15 +258,18 @@ class _Run:
 
 
 def _functional(coefficients: dict[ScalingPoint, float]) -> Functional:
-    return Functional("loss", next(iter(coefficients)), None, tuple(sorted(coefficients.items())))
+    weights = tuple(sorted(coefficients.items()))
+    return Functional("loss", next(iter(coefficients)), None, weights)
 
 
 def _ratio(value: float, replicates: Floats, rounds: int) -> Estimate:
     """A ratio with an interval of its logarithm, which stays above 0; `p` tests a ratio of 1."""
     smallest = np.finfo(float).tiny
-    log = estimate(float(np.log(value)), np.log(np.maximum(replicates, smallest)), rounds, 1.0)
+    logs = np.log(np.maximum(replicates, smallest))
+    log = estimate(float(np.log(value)), logs, rounds, 1.0)
     with np.errstate(over="ignore"):  # one round gives no interval: from 0 to infinity
-        return Estimate(value, float(np.exp(log.low)), float(np.exp(log.high)), log.p)
+        low, high = float(np.exp(log.low)), float(np.exp(log.high))
+        return Estimate(value, low, high, log.p)
 
 
 def _exactly(value: float) -> Estimate:
@@ -275,7 +285,8 @@ def _mean_steps(shared: pd.DataFrame, point: ScalingPoint) -> pd.DataFrame:
 def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:
     is_own = ~parts["kind"].isin([COMMUNICATION, WAITING])
     timed = parts.assign(own_ms=parts["exclusive_ms"].where(is_own, 0.0))
-    own_ms = timed.groupby(["rank", "step"])["own_ms"].sum().unstack("step")
+    by_rank = timed.groupby(["rank", "step"])["own_ms"]
+    own_ms = by_rank.sum().unstack("step")
     in_order = own_ms.loc[[rank.rank for rank in ranks]]
     excess = over_others(in_order.to_numpy(np.float64))
     position = int(np.argmax(excess.mean(axis=1)))
@@ -285,18 +296,19 @@ def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:
     )
     steps = steps.assign(round=steps["step"], profiled=True)
     terms = estimate_terms(parts, steps, "rank")
-    less = {rank.rank: -1.0 / (len(ranks) - 1) for rank in ranks} | {latest.rank: 1.0}
+    less = {rank.rank: -1.0 / (len(ranks) - 1) for rank in ranks}
+    less[latest.rank] = 1.0
     functional = Functional("difference", latest.rank, None, tuple(less.items()))
     waits_more = terms.sum(functional, lambda key: key.kind == WAITING)
     shares = [share for share in terms.decompose(functional) if share.key.kind != WAITING]
     longest = sorted(test_family(shares), key=lambda share: -share.value.value)
+    low, high = -waits_more.high, -waits_more.low
+    is_latest = excess.argmax(axis=0) == position
     return Lateness(
         rank=latest.rank,
         node=latest.node,
-        waits_less_ms=replace(
-            waits_more, value=-waits_more.value, low=-waits_more.high, high=-waits_more.low
-        ),
-        latest_in=int((excess.argmax(axis=0) == position).sum()),
+        waits_less_ms=replace(waits_more, value=-waits_more.value, low=low, high=high),
+        latest_in=int(is_latest.sum()),
         profiled_steps=excess.shape[1],
         shares=_loss_shares(longest),
     )

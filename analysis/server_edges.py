@@ -46,6 +46,10 @@ class DecodeSteps:
     work: Floats  # requests that are computed: the captured size; as sizes where none is known
     times_ms: Floats  # times
 
+    def select(self, inside: npt.NDArray[np.bool_]) -> DecodeSteps:
+        """Some of the steps."""
+        return DecodeSteps(self.sizes[inside], self.work[inside], self.times_ms[inside])
+
 
 @dataclass(frozen=True)
 class Edge:
@@ -93,9 +97,8 @@ def find_edges(
             edges.append(_edge(steps, value, value.p, ends, known=True, captured=True))
     for part in parts:
         named = part[np.isin(part, captured)]
-        edges += _find_edge(steps, curve, part, named, captured=True) or _find_edge(
-            steps, curve, part, part, captured=False
-        )
+        at_captured = _find_edge(steps, curve, part, named, captured=True)
+        edges += at_captured or _find_edge(steps, curve, part, part, captured=False)
     return tuple(sorted(edges, key=lambda edge: -edge.extra_ms.value * edge.steps)), value
 
 
@@ -116,7 +119,7 @@ def _find_edge(
     kept = np.isin(curve[0], sizes)
     part = (curve[0][kept], curve[1][kept])
     inside = np.isin(steps.sizes, sizes)
-    own = DecodeSteps(steps.sizes[inside], steps.work[inside], steps.times_ms[inside])
+    own = steps.select(inside)
     places, values = [], []
     # Before fewer sizes there is no slope, and a bent curve looks like an edge.
     able_sizes = sizes[_LEAST_SIZES - 1 : -1]
@@ -143,11 +146,13 @@ def _is_in_curve(
     edge. A curve that bends down between them looks like one by the mean slope of both sides.
     """
     sizes, times_ms = curve
-    small, large = sizes[sizes <= at][-before:], sizes[sizes > at][:_NEAR]
+    small, large = _near(sizes, at, before)
     slope, _ = _slope(steps, curve, small, large[:0])
     levels = times_ms - slope * _work_at(steps, sizes)
-    above, below = levels[np.isin(sizes, large)], levels[np.isin(sizes, small)]
-    return bool(np.median(above) - np.mean(below) >= extra_ms / 2)
+    above = levels[np.isin(sizes, large)]
+    below = levels[np.isin(sizes, small)]
+    rise_ms = np.median(above) - np.mean(below)
+    return bool(rise_ms >= extra_ms / 2)
 
 
 def _work_at(steps: DecodeSteps, sizes: Ints) -> Floats:
@@ -166,8 +171,10 @@ def _edge(
     captured: bool,
 ) -> Edge:
     at, last = ends
-    behind = int(np.count_nonzero((steps.sizes > at) & (steps.sizes <= last)))
-    return Edge(at, last, value, p, known, captured, behind, behind / len(steps.sizes))
+    is_behind = (steps.sizes > at) & (steps.sizes <= last)
+    behind = int(np.count_nonzero(is_behind))
+    share = behind / len(steps.sizes)
+    return Edge(at, last, value, p, known, captured, behind, share)
 
 
 def _time_at(curve: tuple[Ints, Floats], at: int) -> float:
@@ -188,25 +195,36 @@ def measure_edge(
         before: number of sizes before it that are used.
     """
     sizes, _ = curve
-    small, large = sizes[sizes <= at][-before:], sizes[sizes > at][:_NEAR]
+    small, large = _near(sizes, at, before)
     if not len(small) or not len(large):
         return None
     near = (steps.sizes >= small[0]) & (steps.sizes <= large[-1])
-    slope, error = _slope(steps, curve, small, large if before == _NEAR else large[:0])
+    behind = large if before == _NEAR else large[:0]
+    slope, error = _slope(steps, curve, small, behind)
     differences = []
     for tried_slope in (slope, slope + error):
-        level = np.where(near, steps.times_ms - tried_slope * steps.work, np.nan)
-        differences.append(_difference(level, steps.sizes, at))
+        levels = steps.times_ms - tried_slope * steps.work
+        near_levels = np.where(near, levels, np.nan)
+        differences.append(_difference(near_levels, steps.sizes, at))
     value, steeper = differences
     if value is None or steeper is None:
         return None
     return _with_error(value, abs(steeper.value - value.value))
 
 
+def _near(sizes: Ints, at: int, before: int) -> tuple[Ints, Ints]:
+    """The sizes just before an edge, so many, and those just behind it."""
+    small = sizes[sizes <= at]
+    large = sizes[sizes > at]
+    return small[-before:], large[:_NEAR]
+
+
 def _difference(level: Floats, sizes: Ints, at: int) -> Estimate | None:
     """What steps behind a size take more than those before it, near them in time."""
     value = _in_windows(level, sizes > at)
-    return _against_other_changes(level, sizes, at) if value is None else value
+    if value is None:
+        return _against_other_changes(level, sizes, at)
+    return value
 
 
 def _slope(
@@ -227,14 +245,15 @@ def _slope(
         squares = away @ away
         slope = float(away @ times) / float(squares)
         rest = times - times.mean() - slope * away
-        error = float(np.sqrt(rest @ rest / (len(side) - 2) / squares))
+        variance = rest @ rest / (len(side) - 2)
+        error = float(np.sqrt(variance / squares))
         slopes.append((slope, error))
     if not slopes:
         times = times_ms[np.searchsorted(sizes, small)]
         most = float(times.mean() / _work_at(steps, small).mean())
         return most / 2, most / 2
-    slope, error = (float(np.mean(values)) for values in zip(*slopes, strict=True))
-    return slope, error
+    slope, error = np.mean(slopes, axis=0)
+    return float(slope), float(error)
 
 
 def _in_windows(level: Floats, behind: npt.NDArray[np.bool_]) -> Estimate | None:
@@ -243,7 +262,8 @@ def _in_windows(level: Floats, behind: npt.NDArray[np.bool_]) -> Estimate | None
     has_level = ~np.isnan(level)
     side = 2 * (np.arange(len(level)) // WINDOW) + behind
     own, values = side[has_level], level[has_level]
-    before, after = np.bincount(own, minlength=2 * windows).reshape(windows, 2).T
+    counts = np.bincount(own, minlength=2 * windows)
+    before, after = counts.reshape(windows, 2).T
     medians = median_by_group(values, own, 2 * windows)
     both = (before > 0) & (after > 0)
     if not both.any():
@@ -255,21 +275,24 @@ def _in_windows(level: Floats, behind: npt.NDArray[np.bool_]) -> Estimate | None
         return None
     value = float(w @ d / w.sum())
     spread = np.sqrt(w**2 @ (d - value) ** 2) / w.sum()
-    error = float(spread * np.sqrt(len(w) / (len(w) - 1)))
-    return block_estimate(value, error, effective - 1, float(np.abs(d).max()))
+    unbiased = np.sqrt(len(w) / (len(w) - 1))
+    largest = float(np.abs(d).max())
+    return block_estimate(value, float(spread * unbiased), effective - 1, largest)
 
 
 def _against_other_changes(level: Floats, sizes: Ints, at: int) -> Estimate | None:
     """Changes of the size across an edge against all others; None with fewer than five others."""
     behind = sizes > at
     across = _changes(level, behind.astype(np.int64))
-    others = _changes(level, sizes, np.flatnonzero(np.diff(behind)) + 1)
+    ends = np.flatnonzero(np.diff(behind)) + 1
+    others = _changes(level, sizes, ends)
     if not len(across) or len(others) <= LEAST_WINDOWS:
         return None
     value = float(across.mean() - others.mean())
     spread = float(np.std(others, ddof=1))
     error = spread * float(np.sqrt(1 / len(across) + 1 / len(others)))
-    return block_estimate(value, error, len(others) - 1, float(np.nanmax(np.abs(level))))
+    largest = float(np.nanmax(np.abs(level)))
+    return block_estimate(value, error, len(others) - 1, largest)
 
 
 def _changes(level: Floats, values: Ints, left_out: Ints | None = None) -> Floats:
@@ -281,7 +304,8 @@ def _changes(level: Floats, values: Ints, left_out: Ints | None = None) -> Float
         return np.empty(0)
     place = np.arange(len(values))
     run = np.searchsorted(ends, place, side="right")
-    firsts, stops = np.append(0, ends), np.append(ends, len(values))
+    firsts = np.append(0, ends)
+    stops = np.append(ends, len(values))
     has_level = ~np.isnan(level)
     # the last steps of each run are before a change, and its first ones behind the change before it
     is_before = has_level & (stops[run] - place <= _RUN)
@@ -309,4 +333,5 @@ def _with_error(value: Estimate, error: float) -> Estimate:
     from scipy.special import ndtr
 
     p = float(2 * ndtr(-1.96 * abs(value.value) / wider))
-    return Estimate(value.value, value.value - wider, value.value + wider, max(value.p, p))
+    low, high = value.value - wider, value.value + wider
+    return Estimate(value.value, low, high, max(value.p, p))

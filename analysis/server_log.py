@@ -137,7 +137,9 @@ def graph_limit(server: Mapping[str, Any]) -> int | None:
         fits = [size for size in sizes if most is None or not full or size <= most * tokens]
         return int(max(fits, default=0) // tokens)
     stated = server.get("largest_captured")
-    return server.get("largest_with_graph") if stated is None else int(stated // tokens)
+    if stated is None:
+        return server.get("largest_with_graph")
+    return int(stated // tokens)
 
 
 def block_steps(steps: pd.DataFrame, times_ns: Floats | None = None) -> pd.DataFrame:
@@ -157,8 +159,10 @@ def block_steps(steps: pd.DataFrame, times_ns: Floats | None = None) -> pd.DataF
             medians.append(np.median(times_ns[block]))
             rounds.append(number)
     made = steps.iloc[rows].copy()
-    made["duration_ns"] = np.maximum(np.round(medians), 1).astype(np.int64)
-    made["round"], made["index"] = np.array(rounds, np.int32), 0
+    rounded = np.maximum(np.round(medians), 1)
+    made["duration_ns"] = rounded.astype(np.int64)
+    made["round"] = np.array(rounds, np.int32)
+    made["index"] = 0
     return made
 
 
@@ -297,14 +301,16 @@ def _medians(decode: pd.DataFrame, times_ns: Floats) -> Iterator[SizeTime]:
     for size in np.unique(sizes):
         of_size = sizes == size
         kept = of_size & ~prompts if (of_size & ~prompts).any() else of_size
-        yield SizeTime(int(size), int(kept.sum()), float(np.median(times_ns[kept])) / 1e6)
+        median_ns = float(np.median(times_ns[kept]))
+        yield SizeTime(int(size), int(kept.sum()), median_ns / 1e6)
 
 
 def _noise(curve: Curve) -> float | None:
     """How much steps of equally many requests differ, the median over the sizes, if that is too
     much to look for a bend.
     """
-    spread = float(np.median([point.spread for point in curve.points if point.spread is not None]))
+    spreads = [point.spread for point in curve.points if point.spread is not None]
+    spread = float(np.median(spreads))
     return spread if spread > _MOST_SPREAD else None
 
 
@@ -320,7 +326,8 @@ def _batching(curve: Curve) -> Batching:
         errors.append(np.log(max(time.high, time.value) / time.value))
     spread = float(np.exp(np.hypot(*errors)))
     gain = many / few / slower
-    return Batching(few, many, Estimate(gain, gain / spread, gain * spread, 0.0), slower)
+    value = Estimate(gain, gain / spread, gain * spread, 0.0)
+    return Batching(few, many, value, slower)
 
 
 def _with_all_steps(curve: Curve, sizes: Ints, times_ns: Floats) -> Curve:
@@ -328,9 +335,8 @@ def _with_all_steps(curve: Curve, sizes: Ints, times_ns: Floats) -> Curve:
     points = []
     for point in curve.points:
         of_size = times_ns[sizes == point.condition] / 1e6
-        points.append(
-            replace(point, n=len(of_size), spread=spread_of(of_size, point.time_ms.value))
-        )
+        spread = spread_of(of_size, point.time_ms.value)
+        points.append(replace(point, n=len(of_size), spread=spread))
     return replace(curve, points=tuple(points))
 
 
@@ -353,7 +359,9 @@ def _at_equal_context(
             "too."
         )
     elif has_context.all():
-        usual = float(np.median(context / sizes)) if per_request is None else per_request
+        usual = per_request
+        if usual is None:
+            usual = float(np.median(context / sizes))
         away = context - usual * sizes
         slope = _slope_inside(times, away, sizes)
         if slope:
@@ -379,11 +387,16 @@ def _slope_inside(times: Floats, other: Floats, sizes: Floats) -> float:
     """
     frame = pd.DataFrame({"time": times, "other": other, "size": sizes})
     by_size = frame.groupby("size")
-    time = (frame["time"] - by_size["time"].transform("median")).to_numpy(np.float64)
-    away = (frame["other"] - by_size["other"].transform("median")).to_numpy(np.float64)
+    medians = by_size[["time", "other"]].transform("median")
+    time = (frame["time"] - medians["time"]).to_numpy(np.float64)
+    away = (frame["other"] - medians["other"]).to_numpy(np.float64)
     usual = np.median(np.abs(time))
-    kept = np.abs(time) <= _CLIPPED * usual if usual > 0 else np.ones(len(time), bool)
-    time, away = time[kept] - time[kept].mean(), away[kept] - away[kept].mean()
+    if usual > 0:
+        kept = np.abs(time) <= _CLIPPED * usual
+        time = time[kept]
+        away = away[kept]
+    time = time - time.mean()
+    away = away - away.mean()
     squares = float(away @ away)
     freedom = len(time) - 2
     if squares <= 0 or freedom < 10:
@@ -421,7 +434,8 @@ def _pool_rare(sizes: Ints, times_ns: Floats, captured: Ints) -> Ints:
     if not len(captured):
         return sizes
     distinct, place, counts = np.unique(sizes, return_inverse=True, return_counts=True)
-    medians = pd.Series(times_ns).groupby(place).median().to_numpy(np.float64)
+    by_place = pd.Series(times_ns).groupby(place)
+    medians = by_place.median().to_numpy(np.float64)
     if not _is_padded(np.column_stack([distinct, medians]), captured):
         return sizes
     ran = _work(sizes.astype(np.float64), captured).astype(np.int64)
@@ -438,12 +452,15 @@ def _is_padded(points: Floats, captured: Ints) -> bool:
         points: sizes and times, ms, shape (sizes, 2).
         captured: captured sizes, increasing.
     """
-    sizes, times = points[:, 0], points[:, 1]
-    inside = sizes - pd.Series(sizes).groupby(_work(sizes, captured)).transform("mean").to_numpy()
+    sizes, times = points.T
+    by_work = pd.Series(sizes).groupby(_work(sizes, captured))
+    inside = sizes - by_work.transform("mean").to_numpy()
     if len(points) < _LEAST_SLOPE or not inside.any():
         return True
     away = sizes - sizes.mean()
-    return bool(inside @ times / (inside @ inside) <= away @ times / (away @ away) / 2)
+    slope_inside = inside @ times / (inside @ inside)
+    slope = away @ times / (away @ away)
+    return bool(slope_inside <= slope / 2)
 
 
 def _edges(
@@ -456,7 +473,8 @@ def _edges(
     if _is_padded(points[points[:, 0] <= limit] if limit else points, captured):
         work = _work(work, captured)
     steps = DecodeSteps(sizes[kept], work, times_ns[kept] / 1e6)
-    return find_edges(steps, (points[:, 0].astype(np.int64), points[:, 1]), limit, captured)
+    own_sizes, own_times_ms = points.T
+    return find_edges(steps, (own_sizes.astype(np.int64), own_times_ms), limit, captured)
 
 
 def _weigh_padding(
@@ -480,20 +498,20 @@ def _weigh_padding(
     from_mean = work - work.mean()
     slope = from_mean / float(from_mean @ from_mean)  # coefficients of T that give ms for a request
     weights = slope * added
-    whole = float(
-        sum(np.count_nonzero(pooled == size) * t for size, t in zip(sizes, times_ms, strict=True))
-    )
-    share = tuple(
-        (int(size), float(weight / whole)) for size, weight in zip(sizes, weights, strict=True)
-    )
-    return curve.evaluate(Functional("padding", int(sizes[0]), None, share, "1"))
+    whole = 0.0
+    for size, time_ms in zip(sizes, times_ms, strict=True):
+        whole += float(np.count_nonzero(pooled == size) * time_ms)
+    share = []
+    for size, weight in zip(sizes, weights, strict=True):
+        share.append((int(size), float(weight / whole)))
+    return curve.evaluate(Functional("padding", int(sizes[0]), None, tuple(share), "1"))
 
 
 def _prompt_costs(steps: pd.DataFrame, curve: Curve | None) -> list[PromptCost]:
     """What 1,000 prompt tokens cost alone, and beside decoding requests."""
     costs = []
     for mode in (PREFILL, MIXED):
-        rows = steps[(steps["mode"] == mode) & steps["tokens"].notna()]
+        rows = steps[steps["mode"] == mode].dropna(subset=["tokens"])
         if len(rows) < BLOCKS or (mode == MIXED and curve is None):
             continue
         times_ms = rows["duration_ns"].to_numpy(np.float64) / 1e6
@@ -506,9 +524,11 @@ def _prompt_costs(steps: pd.DataFrame, curve: Curve | None) -> list[PromptCost]:
             tokens = np.maximum(tokens - requests, 1.0)
         rates = []
         for block in np.array_split(np.arange(len(rows)), BLOCKS):
-            rates.append(1e3 * times_ms[block].sum() / tokens[block].sum())
+            block_ms = times_ms[block].sum()
+            rates.append(1e3 * block_ms / tokens[block].sum())
         value = _estimate_blocks(np.array(rates))
-        costs.append(PromptCost(mode, len(rows), float(np.median(tokens)), value))
+        usual_tokens = float(np.median(tokens))
+        costs.append(PromptCost(mode, len(rows), usual_tokens, value))
     return costs
 
 
@@ -530,4 +550,6 @@ def best_batch(curve: Curve, limit_ms: float | None = None) -> int | None:
 
 def sizes_in_words(sizes: Sequence[int]) -> str:
     """Sizes as a range, e.g. `97 to 100`."""
-    return str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
+    if sizes[0] == sizes[-1]:
+        return str(sizes[0])
+    return f"{sizes[0]} to {sizes[-1]}"

@@ -58,7 +58,8 @@ class Side:
 
     def longest_kernel(self, batch: int) -> str | None:
         """The kernel with most time at a batch size; None if none was recorded."""
-        is_there = (self.kernel_times["batch"] == batch) & (self.kernel_times["name"] != IDLE)
+        of_batch = self.kernel_times["batch"] == batch
+        is_there = of_batch & (self.kernel_times["name"] != IDLE)
         times = self.kernel_times[is_there]
         if times.empty:
             return None
@@ -77,26 +78,24 @@ def prepare_sides(
         steps = [recording.frame("steps") for recording in recordings]
     judged = [judge_steps(*pair) for pair in zip(recordings, steps, strict=True)]
     tables = [_step_times(*pair) for pair in zip(recordings, judged, strict=True)]
-    models = [
-        Model.of(recording.meta) if is_modelled(recording.meta) else None
-        for recording in recordings
-    ]
+    models = []
+    for recording in recordings:
+        models.append(Model.of(recording.meta) if is_modelled(recording.meta) else None)
     errors = _draw_errors(tables, models)
-    return [
-        side(
-            name,
+    sides = []
+    for place, recording in enumerate(recordings):
+        made = side(
+            names[place],
             recording.meta,
-            of_recording,
-            table,
+            judged[place],
+            tables[place],
             recording.statistic,
             recording.frame("clocks"),
-            model,
-            drawn,
+            models[place],
+            errors[place],
         )
-        for name, recording, of_recording, table, model, drawn in zip(
-            names, recordings, judged, tables, models, errors, strict=True
-        )
-    ]
+        sides.append(made)
+    return sides
 
 
 def _step_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
@@ -186,7 +185,9 @@ def _main_precision(kernel_times: pd.DataFrame) -> str | None:
     names = kernel_times["name"]
     precisions = names.map({name: kernel_precision(str(name)) for name in names.unique()})
     times = kernel_times["exclusive_ms"].groupby(precisions).sum().drop(UNKNOWN, errors="ignore")
-    return str(times.idxmax()) if len(times) else None
+    if len(times):
+        return str(times.idxmax())
+    return None
 
 
 def _clocks(
@@ -202,7 +203,8 @@ def _clocks(
 
 def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
     """Settings that may explain a difference, as text; unknown ones are left out."""
-    device, versions = meta.get("device") or {}, meta.get("versions") or {}
+    device = meta.get("device") or {}
+    versions = meta.get("versions") or {}
     values = {key: meta.get(key) for key in _SETTINGS}
     values["times"] = "modelled" if is_modelled(meta) else "measured"
     values["protocol"] = (meta.get("protocol") or {}).get("name")

@@ -40,11 +40,13 @@ class SizeCosts:
 
     def padded_ms(self, sizes: Sequence[int]) -> float:
         """The mean time of a step padded to a list."""
-        return float(self.counts @ self.times_ms[self.runs_at(sizes) - 1])
+        times_ms = self.times_ms[self.runs_at(sizes) - 1]
+        return float(self.counts @ times_ms)
 
     def runs_at(self, sizes: Sequence[int]) -> Ints:
         """The size at which each size runs: the next of the list, or itself beyond the list."""
-        listed = np.unique([size for size in sizes if size <= self.largest] or [self.largest])
+        able = [size for size in sizes if size <= self.largest]
+        listed = np.unique(able or [self.largest])
         beyond = [size for size in sizes if size > self.largest]
         every = np.arange(1, self.largest + 1)
         place = np.searchsorted(listed, every)
@@ -62,27 +64,31 @@ class SizeCosts:
         before = float(weights @ self.times_ms)
         np.add.at(weights, self.runs_at(sizes) - 1, -self.counts)
         value = float(weights @ self.times_ms) / before
-        error = self._error(weights) / before
-        half = error * quantile(self.fit.degrees)
-        p = p_of(value / error, self.fit.degrees) if error else float(value == 0)
-        return Estimate(value, value - half, value + half, p)
+        return self._estimate(value, self._error(weights) / before, 0.0)
 
     def ratio(self, size: int, other: int) -> Estimate:
         """The time of a size over the time of another; p of equal times."""
         weights = np.zeros(self.largest)
-        value = float(self.times_ms[size - 1] / self.times_ms[other - 1])
-        weights[size - 1] += 1 / self.times_ms[other - 1]
-        weights[other - 1] -= value / self.times_ms[other - 1]
-        error = self._error(weights)
+        time_ms, other_ms = self.times_ms[size - 1], self.times_ms[other - 1]
+        value = float(time_ms / other_ms)
+        weights[size - 1] += 1 / other_ms
+        weights[other - 1] -= value / other_ms
+        return self._estimate(value, self._error(weights), 1.0)
+
+    def _estimate(self, value: float, error: float, usual: float) -> Estimate:
+        """A value with its standard error, and p of its usual value."""
         half = error * quantile(self.fit.degrees)
-        p = p_of((value - 1) / error, self.fit.degrees) if error else float(value == 1)
+        p = float(value == usual)
+        if error:
+            p = p_of((value - usual) / error, self.fit.degrees)
         return Estimate(value, value - half, value + half, p)
 
     def _error(self, weights: Floats) -> float:
         """The standard error of a weighted sum of the times."""
         variance = 0.0
         for piece, places in _by_piece(self.fit, self.largest):
-            row = weights[places] @ piece.rows(np.asarray(places + 1, np.float64))
+            sizes = np.asarray(places + 1, np.float64)
+            row = weights[places] @ piece.rows(sizes)
             variance += float(row @ piece.covariance @ row)
         return self.fit.noise * math.sqrt(max(variance, 0.0))
 
@@ -106,7 +112,8 @@ def costs_of(fit: Fit, histogram: Mapping[int, float] | None) -> SizeCosts:
     for piece, places in _by_piece(fit, largest):
         times[places] = piece.times(np.asarray(places + 1, np.float64))
     shares = np.zeros(largest)
-    shares[np.array(list(counts)) - 1] = list(counts.values())
+    for size, count in counts.items():
+        shares[size - 1] = count
     return SizeCosts(fit, np.maximum(times, 1e-9), shares / shares.sum())
 
 
@@ -116,7 +123,10 @@ def _by_piece(fit: Fit, largest: int) -> list[tuple[Piece, Ints]]:
     """
     lasts = np.array([fit.sizes[piece.last] for piece in fit.pieces])
     piece_of = np.searchsorted(lasts, np.arange(1, largest + 1))
-    return [(piece, np.flatnonzero(piece_of == place)) for place, piece in enumerate(fit.pieces)]
+    pieces = []
+    for place, piece in enumerate(fit.pieces):
+        pieces.append((piece, np.flatnonzero(piece_of == place)))
+    return pieces
 
 
 def cheapest_lists(costs: SizeCosts, most: int) -> list[tuple[int, ...]]:
@@ -133,7 +143,8 @@ def cheapest_lists(costs: SizeCosts, most: int) -> list[tuple[int, ...]]:
             least = times[size - 1]
             candidates.append(size)
     candidates.reverse()
-    below = np.concatenate([[0.0], np.cumsum(costs.counts)])[candidates].tolist()
+    counts = np.concatenate([[0.0], np.cumsum(costs.counts)])
+    below = counts[candidates].tolist()
     times = [times[size - 1] for size in candidates]
     count = len(candidates)
     totals = [time * share for time, share in zip(times, below, strict=True)]
@@ -156,7 +167,8 @@ def _one_more(
     """
     hull: list[int] = []
     start = 0
-    found, parent = [math.inf] * len(totals), [-1] * len(totals)
+    found = [math.inf] * len(totals)
+    parent = [-1] * len(totals)
     for j, time in enumerate(times):
         while start + 1 < len(hull) and (
             totals[hull[start + 1]] - time * below[hull[start + 1]]

@@ -7,8 +7,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -58,14 +58,17 @@ class Cell:
     def configuration(self) -> str:
         """Mode, precision and values of other axes as text."""
         compiled = "compiled" if self.compiled else None
-        return " ".join(filter(None, (self.mode, self.precision, compiled, self.fixed)))
+        parts = (self.mode, self.precision, compiled, self.fixed)
+        return " ".join(filter(None, parts))
 
     @property
     def device_and_origin(self) -> str:
         """The device, marked if the time was not measured by Curvescope."""
         # like names of modelled devices
         said = self.origin == "measured" or f"({self.origin}" in self.device
-        return self.device if said else f"{self.device} ({self.origin})"
+        if said:
+            return self.device
+        return f"{self.device} ({self.origin})"
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,9 @@ def cells_of(recording: Recording) -> list[Cell]:
         if has_roof and point.condition in profiled:
             breakdown = break_down_recording(recording, "phase", point.condition)
             mfu = step_mfu(recording, breakdown, hardware)
-        peak = measured[measured["batch"] == point.condition]["peak_memory_bytes"].max()
-        cell = _with_time(make(point.condition), point, mfu)
+        of_size = measured["batch"] == point.condition
+        peak = measured.loc[of_size, "peak_memory_bytes"].max()
+        cell = _with_time(make(batch=point.condition), point, mfu)
         if not pd.isna(peak):
             cell = replace(cell, peak_memory_bytes=int(peak))
         if meta.get("same_shapes"):
@@ -100,47 +104,50 @@ def cells_of(recording: Recording) -> list[Cell]:
     done = {cell.batch for cell in cells}
     for failed in meta.get("unmeasured", ()):
         if failed["batch"] not in done:
-            cells.append(make(failed["batch"], failed["why"]))
+            cells.append(make(batch=failed["batch"], empty=failed["why"]))
     recorded = set(steps["batch"].dropna())
     for batch in set(meta.get("batches") or ()) - {cell.batch for cell in cells}:
-        cells.append(make(batch, "only profiled" if batch in recorded else "not measured yet"))
+        why = "only profiled" if batch in recorded else "not measured yet"
+        cells.append(make(batch=batch, empty=why))
     return sorted(cells, key=lambda cell: cell.batch)
 
 
 def _cell_maker(recording: Recording) -> Callable[..., Cell]:
-    """A function that makes the cell of a batch size, with the reason for a missing time."""
+    """A function that makes the cell of a `batch`; `empty` is the reason for a missing time."""
     meta = recording.meta
     is_imported = "imported_from" in meta
-    fixed = [f"{name}={value}" for name, value in (meta.get("fixed") or {}).items()]
-    shared: dict[str, Any] = {
-        "origin": "modelled" if meta.get("recorder") == "model" else "measured",
-        "network": str(meta.get("network") or recording.path.name),
-        "mode": str(meta.get("mode") or ""),
-        "precision": meta.get("precision", None if is_imported else "fp32"),
-        "compiled": bool(meta.get("compiled", False)),
-        "framework": framework_of(recording),
-        "device": str((meta.get("device") or {}).get("name")),
-        "protocol": (meta.get("protocol") or {}).get("name"),
-        "axis": axis_of(meta).name,
-        "fixed": " ".join(fixed) or None,
-        "source": str(recording.path),
-    }
-    return lambda batch, empty=None: Cell(batch=batch, empty=empty, **shared)
+    fixed = []
+    for name, value in (meta.get("fixed") or {}).items():
+        fixed.append(f"{name}={value}")
+    origin = "modelled" if meta.get("recorder") == "model" else "measured"
+    network = meta.get("network") or recording.path.name
+    device = meta.get("device") or {}
+    protocol = meta.get("protocol") or {}
+    return partial(
+        Cell,
+        origin=origin,
+        network=str(network),
+        mode=str(meta.get("mode") or ""),
+        precision=meta.get("precision", None if is_imported else "fp32"),
+        compiled=bool(meta.get("compiled", False)),
+        framework=framework_of(recording),
+        device=str(device.get("name")),
+        protocol=protocol.get("name"),
+        axis=axis_of(meta).name,
+        fixed=" ".join(fixed) or None,
+        source=str(recording.path),
+    )
 
 
 def _with_time(cell: Cell, point: Point, mfu: Mfu | None) -> Cell:
     """A cell with its time and its rates."""
     time = point.time_ms
-    has_interval = time.low > float("-inf")
+    samples_per_s = point.condition / time.value * 1e3
     cell = replace(
-        cell,
-        time_ms=time.value,
-        low_ms=time.low if has_interval else None,
-        high_ms=time.high if has_interval else None,
-        spread=point.spread,
-        n=point.n,
-        samples_per_s=point.condition / time.value * 1e3,
+        cell, time_ms=time.value, spread=point.spread, n=point.n, samples_per_s=samples_per_s
     )
+    if time.low > float("-inf"):
+        cell = replace(cell, low_ms=time.low, high_ms=time.high)
     if mfu is None:
         return cell
     peak = f"{mfu.peak_flops_per_s / 1e12:.4g} TFLOP/s, {mfu.peak_source}"
@@ -158,7 +165,8 @@ def read_published_cells(networks: Sequence[str]) -> list[Cell]:
 
 
 def _make_published_cell(row: Mapping[str, str]) -> Cell:
-    batch, time_ms = int(row["batch"]), float(row["time_ms"])
+    batch = int(row["batch"])
+    time_ms = float(row["time_ms"])
     return Cell(
         origin="published",
         network=row["network"],
@@ -187,22 +195,23 @@ class Grid:
 
 def by_batch(cells: Sequence[Cell]) -> Grid:
     """A row per network, step, device and framework; a column per batch size."""
-    return _grid(
-        cells,
-        ("network", "step", "device", "framework"),
-        lambda c: (c.network, c.configuration, c.device_and_origin, c.framework),
-        lambda c: str(c.batch),
-    )
+
+    def row(cell: Cell) -> tuple[str, ...]:
+        return cell.network, cell.configuration, cell.device_and_origin, cell.framework
+
+    keys = ("network", "step", "device", "framework")
+    return _grid(cells, keys, row, lambda cell: str(cell.batch))
 
 
 def by_device(cells: Sequence[Cell], batch: int) -> Grid:
     """At one batch size: a row per network, step and framework; a column per device."""
-    return _grid(
-        [cell for cell in cells if cell.batch == batch],
-        ("network", "step", "framework"),
-        lambda cell: (cell.network, cell.configuration, cell.framework),
-        lambda cell: cell.device_and_origin,
-    )
+
+    def row(cell: Cell) -> tuple[str, ...]:
+        return cell.network, cell.configuration, cell.framework
+
+    of_batch = [cell for cell in cells if cell.batch == batch]
+    keys = ("network", "step", "framework")
+    return _grid(of_batch, keys, row, lambda cell: cell.device_and_origin)
 
 
 def common_batch(cells: Sequence[Cell]) -> int | None:
@@ -230,15 +239,18 @@ def _grid(
         columns.sort(key=int)
     by_row: dict[tuple[str, ...], dict[str, Cell]] = {}
     for cell in cells:
-        # the later recording replaces the earlier
-        by_row.setdefault(row_of(cell), {})[column_of(cell)] = cell
-    rows = [(row, tuple(map(of_row.get, columns))) for row, of_row in by_row.items()]
+        of_row = by_row.setdefault(row_of(cell), {})
+        of_row[column_of(cell)] = cell  # the later recording replaces the earlier
+    rows = []
+    for row, of_row in by_row.items():
+        rows.append((row, tuple(map(of_row.get, columns))))
     return Grid(keys, tuple(columns), tuple(rows))
 
 
 def to_csv(cells: Sequence[Cell]) -> str:
     """A line per step time with every attribute; unknown values are empty."""
-    return csv_text([field.name for field in fields(Cell)], (asdict(cell) for cell in cells))
+    names = [field.name for field in fields(Cell)]
+    return csv_text(names, map(asdict, cells))
 
 
 def to_markdown(grid: Grid, text_of: Callable[[Cell | None], str]) -> str:

@@ -60,10 +60,13 @@ def explain_curves(
     """Every curve of a `steps` table with problems; `noise` is the stated error of a time."""
     grouped = steps.groupby(["problem", "device_name"], dropna=False, sort=False)
     fits = [(names, rows, *_fit(rows, noise)) for names, rows in grouped]
-    tests = sum(len(fit.sizes) - 1 for _, _, fit, _ in fits)
+    tests = 0
+    for _, _, fit, _ in fits:
+        tests += len(fit.sizes) - 1
     alone = [find_events(fit, 1) for _, _, fit, _ in fits]
     p_values = [event.extra_ms.p for of_curve in alone for event in of_curve]
-    adjusted = iter(holm([*p_values, *[1.0] * max(tests - len(p_values), 0)]))
+    undecided = max(tests - len(p_values), 0)
+    adjusted = iter(holm([*p_values, *[1.0] * undecided]))
     curves = []
     for ((problem, device_name), rows, fit, origin), of_curve in zip(fits, alone, strict=True):
         assumed = origin == NoiseOrigin.ASSUMED
@@ -71,19 +74,18 @@ def explain_curves(
         saw = find_saw(fit)
         shapes = name_shapes(fit, events) if saw is None else (saw,)
         error = float(np.median(fit.errors))
-        curves.append(
-            TimedCurve(
-                None if pd.isna(problem) else str(problem),
-                None if pd.isna(device_name) else str(device_name),
-                rows,
-                statistic,
-                error,
-                origin,
-                fit,
-                events if saw is None else (),
-                shapes,
-            )
+        curve = TimedCurve(
+            None if pd.isna(problem) else str(problem),
+            None if pd.isna(device_name) else str(device_name),
+            rows,
+            statistic,
+            error,
+            origin,
+            fit,
+            events if saw is None else (),
+            shapes,
         )
+        curves.append(curve)
     return tuple(curves)
 
 
@@ -91,7 +93,8 @@ def _fit(rows: pd.DataFrame, noise: float | None) -> tuple[Fit, str]:
     """The pieces of one curve, and where the error of its times is from."""
     by_size = rows.groupby("batch")
     times_ms = by_size.duration_ns.median().sort_index() / 1e6
-    sizes, times = times_ms.index.to_numpy(np.float64), times_ms.to_numpy(np.float64)
+    sizes = times_ms.index.to_numpy(np.float64)
+    times = times_ms.to_numpy(np.float64)
     errors, origin = _errors(rows, times_ms, noise)
     if errors is not None and len(sizes) < LEAST_SIZES:
         return fit_sizes_alone(sizes, times, errors), origin
@@ -108,8 +111,10 @@ def _errors(
     origin = NoiseOrigin.STATED if noise is not None else NoiseOrigin.ASSUMED
     if (counts > 1).any():
         squares = (relative**2).groupby(rows.batch).sum().reindex(times_ms.index).to_numpy()
-        single = np.sqrt(squares[counts > 1].sum() / (counts[counts > 1] - 1).sum())
-        own = single * np.where(counts > 1, _OF_MEDIAN / np.sqrt(counts), 1.0)
+        repeated = counts > 1
+        freedom = (counts[repeated] - 1).sum()
+        single = np.sqrt(squares[repeated].sum() / freedom)
+        own = single * np.where(repeated, _OF_MEDIAN / np.sqrt(counts), 1.0)
         origin = NoiseOrigin.REPEATS
     elif "relative_spread" in rows and rows.relative_spread.notna().any():
         averaged = rows.averaged_steps.fillna(1).astype(float)

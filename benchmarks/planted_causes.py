@@ -60,6 +60,9 @@ OTHERS = {
     "Two noisy cores of an AMD EPYC, 2026-11-27, sweeps of 60 s": KEPT.with_name(
         "planted_causes_rounds.jsonl"
     ),
+    "Two cores of an AMD EPYC, 2026-11-29, the mean of all steps": KEPT.with_name(
+        "planted_causes_all_steps.jsonl"
+    ),
 }
 EFFECTS = (0.05, 0.1, 0.2, 0.5)
 SWEEP_S, EXPERIMENTS_S = 60.0, 90.0
@@ -263,7 +266,7 @@ def describe(diagnosis: Any) -> dict[str, Any]:
         "saves": [
             [saving.factor, *_values(saving.largest[1])] for saving in diagnosis.remedies.helping
         ],
-        "changes_tried": len(diagnosis.remedies.tried),
+        "changes_tried": len(diagnosis.remedies.attempts),
     }
 
 

@@ -220,11 +220,23 @@ def planted_figures() -> Iterable[str]:
         f"Of steps that run equal parts, where no size can be slow, **{equal.count(False)} of "
         f"{len(equal)}** have a size called slow, in sweeps of 20 s."
     )
+    placed = TABLES["slow_sizes"]
+    nothing, twice, thrice = (placed.column(placed.head[place]) for place in (1, 3, 4))
+    yield (
+        f"In simulated sweeps a size is called slow in **{_count_told(nothing)}** where none is. A "
+        f"layer that takes twice as long from one size on is named first in {_count_told(twice)}, "
+        f"one that takes three times as long in {_count_told(thrice)} (`slow_sizes`)."
+    )
     named = TABLES["planted_recordings"]
     yield (
         f"In synthetic recordings **{sum(map(int, named.column('named'))):,} of "
         f"{count_recordings(named):,}** verdicts name the planted cause (`planted_recordings`)."
     )
+
+
+def _count_told(cells: Sequence[str]) -> str:
+    """Cells such as `3 of 40`, added up."""
+    return f"{sum(first_numbers(cells))} of {sum(last_numbers(cells))}"
 
 
 def count_recordings(table: evidence.Table) -> int:

@@ -28,7 +28,6 @@ from curvescope.parsers import Part
 from curvescope.profiling.hardware import devices
 from curvescope.profiling.hardware.occupancy import SOURCE, find_limits
 from curvescope.profiling.readers import metrics
-from curvescope.profiling.recording import schema_doc
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
@@ -37,6 +36,7 @@ from document_schema import document_schema  # noqa: E402
 from evidence_page import evidence_page  # noqa: E402
 from h100_page import h100_page, h100_picture  # noqa: E402
 from known_errors_page import known_errors_page  # noqa: E402
+from schema_page import schema_page  # noqa: E402
 
 
 def commands_page() -> str:
@@ -416,7 +416,7 @@ BUILT: Pages = {
     DOCS / "reference" / "factors.md": factors_page,
     DOCS / "reference" / "known-errors.md": known_errors_page,
     DOCS / "reference" / "metrics.md": metrics_page,
-    DOCS / "reference" / "schema.md": schema_doc.schema_page,
+    DOCS / "reference" / "schema.md": schema_page,
 }
 
 

@@ -45,24 +45,24 @@ class TermCase:
         return about(self.situation.diagnosis.outcomes, self.target.functional, self.share)
 
     @cached_property
-    def confirmed(self) -> bool:
+    def has_confirmed(self) -> bool:
         """Whether a factor is confirmed on it."""
         return is_confirmed(self.outcomes)
 
     @cached_property
-    def shown(self) -> str | None:
+    def reproduction(self) -> str | None:
         """Whether the term alone shows its share, see `Reproduction`."""
         return reproduces(self.outcomes, self.term)
 
     @property
-    def screened(self) -> bool:
+    def was_screened(self) -> bool:
         """Whether factors of it were screened."""
         return bool(self.earlier(Stage.SCREEN))
 
     @property
     def shows(self) -> bool:
         """Whether the term alone shows its share, at least partly."""
-        return self.shown in (Reproduction.REPRODUCES, Reproduction.PARTLY)
+        return self.reproduction in (Reproduction.REPRODUCES, Reproduction.PARTLY)
 
     @property
     def term(self) -> Share:
@@ -107,7 +107,7 @@ class TermCase:
         if is_confirmed(self.target.causes):
             return False
         first = [replace(self, share=share) for share in self.terms[:1]]
-        return not any(case.shown == Reproduction.REPRODUCES for case in first)
+        return not any(case.reproduction == Reproduction.REPRODUCES for case in first)
 
     def earlier(self, *stages: Stage) -> list[Experiment]:
         """Earlier experiments on it in these stages; one that was interrupted may be made once

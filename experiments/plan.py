@@ -71,15 +71,15 @@ def _is_in_context(case: TermCase) -> bool:
 
 
 def _may_be_screened(case: TermCase) -> bool:
-    return case.shows and not case.screened and not case.confirmed
+    return case.shows and not case.was_screened and not case.has_confirmed
 
 
 def _is_screened(case: TermCase) -> bool:
-    return case.shows and case.screened
+    return case.shows and case.was_screened
 
 
 def _is_open(case: TermCase) -> bool:
-    return case.screened and not case.confirmed
+    return case.was_screened and not case.has_confirmed
 
 
 def _has_no_outcome(case: TermCase) -> bool:

@@ -360,7 +360,7 @@ class RemedyPlan:
     @cached_property
     def _leaders(self) -> list[str]:
         """The changes that lead so far, the best first: one trains at the largest batch size."""
-        tried = [saving.factor for saving in self.situation.diagnosis.remedies.tried]
+        tried = [saving.factor for saving in self.situation.diagnosis.remedies.attempts]
         changes = [self._change(name) for name in tried if name in COMMON]
         leading = [change for change in changes if change.leads]
         leading.sort(key=lambda change: change.place)

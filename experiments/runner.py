@@ -69,7 +69,7 @@ class Runner(ABC):
         """Note why a condition has no measurement, and end what cannot go on without it."""
 
     @abstractmethod
-    def finished(self, condition: Condition) -> bool:
+    def is_finished(self, condition: Condition) -> bool:
         """Whether a condition gets no more visits."""
 
     def group(self, condition: Condition) -> Hashable:
@@ -166,7 +166,7 @@ class Runner(ABC):
             conditions=conditions,
             visit=visit,
             rule=_InTime(Until(rule, self.watch.enough), self),
-            finished=self.finished,
+            finished=self.is_finished,
             group=self.group,
             seed=seed,
             begin_round=self.write,
@@ -180,7 +180,7 @@ class Runner(ABC):
 
     def _time_visit(self, condition: Condition, round_: int) -> None:
         began_s = self.elapsed_s
-        if not self.finished(condition):  # an earlier visit of the round may have ended it
+        if not self.is_finished(condition):  # an earlier visit of the round may have ended it
             result = self.visit(condition)
             if isinstance(result, Empty):
                 self.drop(condition, result)

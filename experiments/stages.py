@@ -92,7 +92,7 @@ def run_alone(case: TermCase) -> Iterator[Experiment]:
     alone = case.experiment(Stage.ALONE)
     if tries == 0:
         yield alone
-    elif tries == 1 and case.shown == Reproduction.UNDECIDED:
+    elif tries == 1 and case.reproduction == Reproduction.UNDECIDED:
         yield with_more_rounds(alone)
 
 

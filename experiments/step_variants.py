@@ -167,7 +167,7 @@ class StepRunner(Runner):
                 self.notes.append(f"The {_UNMODIFIED} failed: {failed}.")
             return not self._late
         first = True
-        while (waiting or first) and not self._stopped:
+        while (waiting or first) and not self._is_stopped:
             if self.left_s <= 0:
                 self._late = True
                 break
@@ -183,7 +183,7 @@ class StepRunner(Runner):
             # something else.
             seed = None if self._turns else self._starts_left
             rounds = self.run_rounds(conditions, 1 / (groups_left + 1) / self._starts_left, seed)
-            self._late |= rounds < self.experiment.rounds[0] and not self._stopped
+            self._late |= rounds < self.experiment.rounds[0] and not self._is_stopped
             for name in group:
                 if name in self._running:
                     self._end(name)
@@ -214,8 +214,8 @@ class StepRunner(Runner):
             memory_bytes={name: peak for name, peak in peaks.items() if peak is not None},
         )
 
-    def finished(self, condition: Condition) -> bool:
-        return self._stopped or condition[0] not in self._running
+    def is_finished(self, condition: Condition) -> bool:
+        return self._is_stopped or condition[0] not in self._running
 
     def group(self, condition: Condition) -> Condition | str | None:
         """Where one process at a time has the memory, it visits all batch sizes at once."""
@@ -285,7 +285,7 @@ class StepRunner(Runner):
         self.untested.update(dict.fromkeys(lost, f"{_FAILED} at {why}"))
 
     @property
-    def _stopped(self) -> bool:
+    def _is_stopped(self) -> bool:
         return None not in self._running
 
     def _start_group(self, waiting: list[str]) -> list[str]:

@@ -123,30 +123,3 @@ def record_start(folder: Path) -> bool:
 def record_stop() -> None:
     """Stop recording; on return all data is in the folder."""
     load().curvescope_record_stop()
-
-
-def cupti_pause() -> bool:
-    """Stop collecting GPU work until `cupti_resume`, for another client of CUPTI; False if none is
-    collected.
-
-    Waits for the devices and writes all records so far. GPU work until then is missing, and counted
-    as such.
-    """
-    return bool(load().curvescope_cupti_pause())
-
-
-def cupti_resume() -> bool:
-    """Collect GPU work again, also where the other client stays subscribed; False if it was not
-    paused, or cannot.
-    """
-    return bool(load().curvescope_cupti_resume())
-
-
-def share_cupti(other_is_idle: bool) -> None:
-    """Say whether `record_start` collects GPU work where another client of CUPTI is subscribed.
-
-    Args:
-        other_is_idle: whether that client collects nothing until the recording ends or pauses, as
-            torch's profiler between two profiles.
-    """
-    load().curvescope_cupti_share(int(other_is_idle))

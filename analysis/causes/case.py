@@ -271,6 +271,10 @@ class Anomaly:
         """The contribution of each term."""
         return tuple(term.case.share for term in self.terms)
 
+    def key_of(self, label: str | None) -> Key | None:
+        """The term of a label; None without one."""
+        return next((share.key for share in self.shares if share.label == label), None)
+
 
 def sum_counted(uses: tuple[Use, ...], column: str) -> float | None:
     """Sum of a measured column over uses; None unless every use has a value."""

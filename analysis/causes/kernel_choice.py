@@ -20,9 +20,11 @@ from ...profiling.recording.experiments import Wave
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
 from .case import Case, Cause, Intervention, Use, sum_counted, sum_ms, total
 from .evidence import Claim, Evidence, Strength, cite
+from .work import find_replaced_products
 
-# Algorithm switch: an operator of a layer runs different kernels at the larger batch size; needs
-# no model. The kernels of an operator that runs at one size only are more work, and no switch.
+# Algorithm switch: a layer runs the same work by different kernels at the larger batch size; needs
+# no model. The kernels of an operator that runs at one size only are more work, and no switch, but
+# for a product that another product replaces.
 
 ALGORITHM_SWITCH = "algorithm switch"
 # A library's helper kernels vary; a switch takes at least this share of the term's time on one
@@ -33,8 +35,10 @@ _REFUTATION = "With the smaller size's algorithm forced at both, the term keeps 
 
 
 def weigh_algorithm_switch(case: Case) -> Claim | None:
-    """Claim the contribution of kernels that do not run at both sizes, of operators that do."""
-    alike = replace(case, uses=tuple(use for use in case.uses if _runs_at_both(case, use.op)))
+    """Claim the contribution of kernels that run at one size only, and do work of both sizes."""
+    replaced = find_replaced_products(case)
+    uses = [use for use in case.uses if use.op in replaced or _runs_at_both(case, use.op)]
+    alike = replace(case, uses=tuple(uses))
     if case.share.key.kind != KERNELS or not all(map(alike.at, case.sides)):
         return None
     common = set(alike.common_names())

@@ -139,6 +139,26 @@ def _parts(term: TermUses) -> Iterator[_Part]:
         yield _Part(name, unit, work, times_ms, more_ms)
 
 
+def find_replaced_products(case: Case) -> frozenset[str]:
+    """The products that run at one of the two sizes only, where they replace each other.
+
+    They do if both sizes have some, and these take as many FLOPs a sample.
+    """
+    products: list[set[str]] = []
+    for batch in case.sides:
+        ran = (use.op for use in case.at(batch) if use.op is not None)
+        products.append(set(filter(_PRODUCT.fullmatch, ran)))
+    changed = products[0] ^ products[1]
+    flops_per_sample = []
+    for batch in case.sides:
+        flops = total(tuple(use for use in case.at(batch) if use.op in changed), "flops")
+        flops_per_sample.append((flops or 0.0) / batch)
+    before, after = flops_per_sample
+    if not before or abs(after / before - 1) > _LEAST_MORE:
+        return frozenset()
+    return frozenset(changed)
+
+
 def _groups(uses: Iterable[Use]) -> Iterator[tuple[str, list[Use]]]:
     groups: dict[str, list[Use]] = defaultdict(list)
     for use in uses:

@@ -126,13 +126,15 @@ def _describe_host(recording: Recording, steps: pd.DataFrame) -> str:
     step_ms = number(whole_ns / 1e6 / len(profiled))
     for table, what in (("ranges", "ranges"), ("api_calls", "calls")):
         rows = recording.frame(table, ["name", "step", "duration_ns"])
-        inside = rows["step"].isin(profiled["step"]) & rows["duration_ns"].notna()
-        by_name = rows[inside].groupby("name", observed=True)["duration_ns"]
-        sums = by_name.sum().astype(float)
-        longest = sums[sums < _AROUND * whole_ns].nlargest(_MOST_OF_HOST)
+        in_step = rows["step"].isin(profiled["step"])
+        inside = rows[in_step & rows["duration_ns"].notna()]
+        by_name = inside.groupby("name", observed=True)["duration_ns"]
+        sums_ns = by_name.sum().astype(float)
+        longest_ns = sums_ns[sums_ns < _AROUND * whole_ns].nlargest(_MOST_OF_HOST)
         parts = []
-        for name, time_ns in longest.items():
-            parts.append(f"{name} {number(time_ns / 1e6 / len(profiled))} ms")
+        for name, time_ns in longest_ns.items():
+            time_ms = time_ns / 1e6 / len(profiled)
+            parts.append(f"{name} {number(time_ms)} ms")
         if parts:
             named = ", ".join(parts)
             return f" Of a step of {step_ms} ms the longest {what} of the host are {named}."
@@ -152,11 +154,11 @@ def of_peak(row: Row, hardware: Hardware) -> OfPeak | None:
     moving_share = row.bytes_time_share
     if row.measured_gb_per_s is not None:
         bytes_per_s, moving_share = row.measured_gb_per_s * 1e9, row.measured_time_share
-    return hardware.of_peak(
-        {} if is_partial(row.flops_time_share) else flops,
-        time_s,
-        None if is_partial(moving_share) else bytes_per_s,
-    )
+    if is_partial(row.flops_time_share):
+        flops = {}
+    if is_partial(moving_share):
+        bytes_per_s = None
+    return hardware.of_peak(flops, time_s, bytes_per_s)
 
 
 def is_partial(time_share: float | None) -> bool:
@@ -166,8 +168,11 @@ def is_partial(time_share: float | None) -> bool:
 
 def _rates(row: Row, gb_per_s: float | None) -> tuple[Mapping[str, float], float, float | None]:
     """FLOPs by precision, the time that they take, and bytes a second."""
-    time_s = (row.flops or 0.0) / row.gflop_per_s / 1e9 if row.gflop_per_s else math.inf
-    return row.precisions, time_s, None if gb_per_s is None else gb_per_s * 1e9
+    time_s = math.inf
+    if row.gflop_per_s:
+        time_s = (row.flops or 0.0) / row.gflop_per_s / 1e9
+    bytes_per_s = None if gb_per_s is None else gb_per_s * 1e9
+    return row.precisions, time_s, bytes_per_s
 
 
 @dataclass(frozen=True)
@@ -234,24 +239,28 @@ def break_down_recording(
     if has_memory_only(recording):
         raise CurvescopeError(_MEMORY_ONLY.format(path=recording.named))
     if recording.work == KERNEL and not any(map(recording.count_rows, ("kernels", "memory"))):
-        raise CurvescopeError(f"{_NO_WORK}{_describe_host(recording, steps)} {RECORD_DEVICE}")
+        host = _describe_host(recording, steps)
+        raise CurvescopeError(f"{_NO_WORK}{host} {RECORD_DEVICE}")
     lines = lines_of(recording) if by == "line" else None
     if lines is not None and (steps.empty or lines.empty):
         raise CurvescopeError(NO_LINES)
     operators = None
     if by == "layer" and not by_instance:
         operators = recording.arrow("operators", OPERATOR_COLUMNS)
+    classes = recording.meta.get("layer_classes")
+    work = device_work(recording, copied_bytes=True, device=device)
+    correct = partial(unprofile, steps=steps, recording=recording)
     breakdown = break_down(
         steps,
-        device_work(recording, copied_bytes=True, device=device),
+        work,
         by,
         batch,
         recording.statistic,
-        recording.meta.get("layer_classes"),
+        classes,
         marked,
         operators,
         lines,
-        partial(unprofile, steps=steps, recording=recording),
+        correct,
     )
     if by == "op" and recording.work != KERNEL:
         breakdown = _with_own_calls(breakdown, recording)
@@ -261,9 +270,10 @@ def break_down_recording(
             of_gpu = break_down_recording(recording, "phase", breakdown.batch, device=gpu)
             busy_ms[gpu] = math.fsum(row.time_ms for row in of_gpu.groups)
     slow = {each.batch: each for each in slow_steps(recording, steps)}
+    unit = RECORDING if steps.empty else recording.unit
     return replace(
         breakdown,
-        unit=RECORDING if steps.empty else recording.unit,
+        unit=unit,
         work=recording.work,
         device=device,
         busy_ms=busy_ms,
@@ -276,15 +286,18 @@ def _with_own_calls(breakdown: Breakdown, recording: Recording) -> Breakdown:
     counted the operators inside them.
     """
     table = recording.arrow("kernels", ["step", "op", "name", "part"])
-    is_outermost = pc.equal(table["op"].cast("string"), table["name"].cast("string"))
+    op = table["op"].cast("string")
+    is_outermost = pc.equal(op, table["name"].cast("string"))
     kernels = table.filter(is_outermost).to_pandas()
-    first = kernels["step"].isin(breakdown.used) & kernels["part"].fillna(0).eq(0)
-    count = kernels.loc[first, "op"].astype(str).value_counts()
+    in_used_step = kernels["step"].isin(breakdown.used)
+    is_first_part = kernels["part"].fillna(0).eq(0)
+    operators = kernels.loc[in_used_step & is_first_part, "op"]
+    count = operators.astype(str).value_counts()
+    steps = max(len(breakdown.used), 1)
     rows = []
     for row in breakdown.rows:
         if row.label in count:
-            calls = float(count[row.label] / max(len(breakdown.used), 1))
-            row = replace(row, calls=calls)
+            row = replace(row, calls=float(count[row.label] / steps))
         rows.append(row)
     return replace(breakdown, rows=tuple(rows))
 
@@ -319,8 +332,8 @@ def break_down(
     amounts = (*_AMOUNTS, _DURATION)
     times = kernel_times(work, profiled, _columns_for(by), amounts, by_name=by == "kernel")
     # unrecorded work is not idle time
-    has_work = (times["name"] != IDLE).any() or any(piece.num_rows for piece in work(["step"]))
-    if not has_work:
+    is_all_idle = (times["name"] == IDLE).all()
+    if is_all_idle and not any(piece.num_rows for piece in work(["step"])):
         raise CurvescopeError(f"{_NO_WORK} {RECORD_DEVICE}")
     times = choose_averaged(times, steps, statistic, marked is not None)
     numbers = tuple(list_used_steps(times))
@@ -330,7 +343,10 @@ def break_down(
         kernels = partial(_count_kernels, work, profiled)
         times, marked, groups = group_layers(times, operators, classes, marked, kernels)
         classes = classes_with(classes, groups)
-    times = correct(times) if marked is None else marked.settle(times)[0]
+    if marked is None:
+        times = correct(times)
+    else:
+        times, _ = marked.settle(times)
     busy = (times["name"] != IDLE).to_numpy()
     times["step"] = np.searchsorted(profiled_numbers, times["step"].to_numpy())
     if lines is not None:
@@ -340,7 +356,8 @@ def break_down(
     waits = ~busy & (times["phase"] == INPUT).to_numpy()
     if waits.any():
         rows.append(_idle_row(WAITING_FOR_INPUT, times[waits], len(profiled), used))
-    rows.append(_idle_row(IDLE, times[~busy & ~waits], len(profiled), used))
+    idles = ~busy & ~waits
+    rows.append(_idle_row(IDLE, times[idles], len(profiled), used))
     whole_ms = math.fsum(row.time_ms for row in rows)
     if curve is None:
         every = steps if batch is None else steps[steps["batch"] == batch]
@@ -357,7 +374,8 @@ def break_down(
         )
     point = curve.at(batch)
     of_all_steps = bool(times[OF_ALL_STEPS].any()) or curve.pace is None
-    pace_ms = (curve if of_all_steps else curve.paces).at(batch).time_ms.value
+    pace = curve if of_all_steps else curve.paces
+    pace_ms = pace.at(batch).time_ms.value
     is_longer = marked is None and whole_ms > _SCALED * pace_ms
     scale = pace_ms / whole_ms if is_longer else 1.0
     overhead_ms = pace_ms - scale * whole_ms
@@ -403,7 +421,8 @@ def _pick_batch(
     if curve:
         batches = curve.conditions
     else:
-        batches = tuple(sorted(map(int, steps["batch"].dropna().unique())))
+        recorded = steps["batch"].dropna().unique()
+        batches = tuple(sorted(map(int, recorded)))
     if batch is None and batches:
         batch = batches[-1]
     if batch is not None and batch not in batches:
@@ -417,15 +436,16 @@ def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
     """Sums over a recording without steps, e.g. of Nsight Compute, whose kernels have durations but
     no start.
     """
-    groups = kernel_totals(work, _columns_for(by), (*_AMOUNTS, _DURATION)).assign(step=0)
-    if groups.empty:
+    totals = kernel_totals(work, _columns_for(by), (*_AMOUNTS, _DURATION))
+    if totals.empty:
         raise CurvescopeError(
             "No kernel, memcpy or memset of this recording has a duration: there is nothing to "
             "break down. `curvescope roofline` shows metrics if the recording has any. "
             f"{RECORD_DEVICE}"
         )
-    rows = _rows(groups, by, classes, np.zeros(1, np.int64), 1)
-    return Breakdown(None, math.fsum(row.time_ms for row in rows), tuple(rows), None, 0, 0, 0, ())
+    rows = _rows(totals.assign(step=0), by, classes, np.zeros(1, np.int64), 1)
+    time_ms = math.fsum(row.time_ms for row in rows)
+    return Breakdown(None, time_ms, tuple(rows), None, 0, 0, 0, ())
 
 
 def _count_kernels(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
@@ -445,7 +465,8 @@ def _columns_for(by: str) -> list[str]:
     """Columns of `kernels` to group by: also the place, and the names, which tell communication and
     copies.
     """
-    return list(dict.fromkeys([*_KERNEL_COLUMNS[by], *ROW_COLUMNS["layer"], "name"]))
+    columns = [*_KERNEL_COLUMNS[by], *ROW_COLUMNS["layer"], "name"]
+    return list(dict.fromkeys(columns))
 
 
 def _with_layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> pd.DataFrame:
@@ -470,9 +491,10 @@ def _rows(
     position[used] = np.arange(len(used))
     step = position[groups["step"].to_numpy()]
     inside = step >= 0
-    groups, code, step = groups[inside], code[inside], step[inside]
+    groups = groups[inside]
+    code = code[inside]
     per_step_ns = np.zeros((count, len(used)))
-    np.add.at(per_step_ns, (code, step), groups["exclusive_ns"].to_numpy())
+    np.add.at(per_step_ns, (code, step[inside]), groups["exclusive_ns"].to_numpy())
     spreads = _spreads(per_step_ns / 1e6)
     amounts = _sum_amounts(groups, code, count)
     # the operators of a fused kernel are of one kernel
@@ -481,11 +503,13 @@ def _rows(
     durations_ns = np.bincount(code, groups[_DURATION].fillna(0.0), count)
     precisions = _precisions(groups, code, len(used))
     rows = []
+    first_column = ROW_COLUMNS[by][0]
     for i, key in enumerate(different):
         named = [str(part) for part in key if not pd.isna(part)]
-        label = " ".join(named) or f"no {ROW_COLUMNS[by][0]}"
+        label = " ".join(named) or f"no {first_column}"
         time_ms = float(per_step_ns[i].sum()) / 1e6
         flops, moved, measured, tensor = (amounts[name].rate(i, time_ms) for name in _AMOUNTS)
+        fused_ms = float(fused_ns[i]) / 1e6
         row = Row(
             label=label,
             time_ms=time_ms / len(used),
@@ -499,12 +523,13 @@ def _rows(
             measured_time_share=measured.time_share,
             tensor_pipe_use=tensor.giga_per_s,
             tensor_time_share=tensor.time_share,
-            shared_time_share=_part_of(float(fused_ns[i]) / 1e6, time_ms),
+            shared_time_share=fused_ms / time_ms if fused_ms and time_ms else None,
             precisions=precisions.get(i, {}),
         )
         if not label.startswith(IDLE):
-            calls = (amounts["calls"].totals[i] or 0.0) / len(used)
-            row = replace(row, calls=calls, duration_ms=float(durations_ns[i]) / 1e6 / len(used))
+            calls = amounts["calls"].totals[i] or 0.0
+            duration_ms = float(durations_ns[i]) / 1e6
+            row = replace(row, calls=calls / len(used), duration_ms=duration_ms / len(used))
         rows.append(row)
     return sorted(rows, key=lambda row: (-row.time_ms, row.label))
 
@@ -514,11 +539,6 @@ def _number_groups(groups: pd.DataFrame, keys: list[str]) -> tuple[Ints, list[tu
     code = groups.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
     _, first = np.unique(code, return_index=True)
     return code, list(groups[keys].iloc[first].itertuples(index=False))
-
-
-def _part_of(part_ms: float, time_ms: float) -> float | None:
-    """A share of a time; None without one."""
-    return part_ms / time_ms if part_ms and time_ms else None
 
 
 class _Rate(NamedTuple):
@@ -541,8 +561,10 @@ class _Amount(NamedTuple):
         """The rate in one group, which takes so long."""
         total = self.totals[group]
         per_s = giga_per_s(total, self.rated_ms[group])
-        share = None if per_s is None or not time_ms else min(self.known_ms[group] / time_ms, 1.0)
-        return _Rate(total, per_s, share)
+        if per_s is None or not time_ms:
+            return _Rate(total, per_s, None)
+        share = self.known_ms[group] / time_ms
+        return _Rate(total, per_s, min(share, 1.0))
 
 
 def _sum_amounts(groups: pd.DataFrame, code: Ints, count: int) -> dict[str, _Amount]:
@@ -550,9 +572,11 @@ def _sum_amounts(groups: pd.DataFrame, code: Ints, count: int) -> dict[str, _Amo
 
     The use of tensor pipes is a mean over time: nanoseconds over milliseconds make it a share, too.
     """
-    groups = groups.assign(**{_TENSOR: groups[_TENSOR] * groups["exclusive_ns"]})
+    tensor_ns = groups[_TENSOR] * groups["exclusive_ns"]
+    groups = groups.assign(**{_TENSOR: tensor_ns})
     columns = ["calls", *_AMOUNTS]
-    sums = groups[columns].groupby(code).sum(min_count=1).reindex(range(count))
+    by_group = groups[columns].groupby(code)
+    sums = by_group.sum(min_count=1).reindex(range(count))
     exclusive_ns = groups["exclusive_ns"].to_numpy(np.float64)
     is_copy = groups["name"].str.startswith(COPIES)
     rated_ns = np.where(is_copy, groups[_DURATION], exclusive_ns)
@@ -562,7 +586,9 @@ def _sum_amounts(groups: pd.DataFrame, code: Ints, count: int) -> dict[str, _Amo
         own = code[has_amount]
         known_ms = np.bincount(own, exclusive_ns[has_amount] / 1e6, count)
         rated_ms = np.bincount(own, rated_ns[has_amount] / 1e6, count)
-        totals = [None if pd.isna(total) else float(total) for total in sums[name]]
+        totals: list[float | None] = []
+        for total in sums[name]:
+            totals.append(None if pd.isna(total) else float(total))
         amounts[name] = _Amount(totals, known_ms.tolist(), rated_ms.tolist())
     return amounts
 
@@ -570,12 +596,16 @@ def _sum_amounts(groups: pd.DataFrame, code: Ints, count: int) -> dict[str, _Amo
 def _precisions(groups: pd.DataFrame, code: Ints, steps: int) -> dict[int, dict[str, float]]:
     """FLOPs per step of each row by the precision of its kernels."""
     worked = groups["flops"].gt(0).to_numpy()
-    precision_of = {name: kernel_precision(str(name)) for name in groups["name"].unique()}
+    precision_of = {}
+    for name in groups["name"].unique():
+        precision_of[name] = kernel_precision(str(name))
     precision = groups["name"][worked].map(precision_of)
-    sums = groups["flops"][worked].groupby([code[worked], precision.to_numpy()]).sum()
+    flops = groups["flops"][worked]
+    sums = flops.groupby([code[worked], precision.to_numpy()]).sum()
     by_row: dict[int, dict[str, float]] = {}
-    for (row, name), flops in sums.items():
-        by_row.setdefault(int(row), {})[str(name)] = float(flops) / steps
+    for (row, name), total in sums.items():
+        of_row = by_row.setdefault(int(row), {})
+        of_row[str(name)] = float(total) / steps
     return by_row
 
 
@@ -589,4 +619,6 @@ def _spreads(per_step: Floats) -> list[float | None]:
 
 def giga_per_s(amount: float | None, time_ms: float) -> float | None:
     """A rate in 10⁹ per second; None without an amount or a time."""
-    return None if amount is None or time_ms <= 0 else amount / time_ms / 1e6
+    if amount is None or time_ms <= 0:
+        return None
+    return amount / time_ms / 1e6

@@ -104,33 +104,41 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
     there is none.
     """
     profiled = select_profiled_steps(steps)
-    profiled = profiled[profiled["batch"].isna() if batch is None else profiled["batch"] == batch]
+    sizes = profiled["batch"]
+    profiled = profiled[sizes.isna() if batch is None else sizes == batch]
     if profiled.empty or not _communicates(work):
         return None
     calls = _calls(work, profiled)
-    communicating, other = calls[calls["communicates"]], calls[~calls["communicates"]]
+    communicating = calls[calls["communicates"]]
     if communicating.empty:
         return None
-    count, compared = len(profiled), _compare(other)
-    excess_ms = float(compared["excess_ms"].sum()) / count
-    excess = normal_estimate(excess_ms, _error_ms(compared) / count)
+    other = calls[~calls["communicates"]]
+    count = len(profiled)
     by_device_ms = _union_by_device_ms(communicating)
     other_by_device_ms = _union_by_device_ms(other)
-    exposed_ms = []
-    for place, time_ms in _union_by_device_ms(calls).items():
-        exposed_ms.append(time_ms - other_by_device_ms.get(place, 0.0))
-    whole_ms = sum(_union_by_device_ms(calls).values())
+    all_by_device_ms = _union_by_device_ms(calls)
+    exposed_by_device_ms = []
+    for place, time_ms in all_by_device_ms.items():
+        exposed_by_device_ms.append(time_ms - other_by_device_ms.get(place, 0.0))
+    exposed_ms = sum(all_by_device_ms.values()) - sum(other_by_device_ms.values())
+    beside_ms = other.loc[other["beside"], "ms"].sum()
+    compared = _compare(other)
+    excess_ms, interval_ms = None, None
+    if len(compared):
+        mean_ms = float(compared["excess_ms"].sum()) / count
+        excess = normal_estimate(mean_ms, _error_ms(compared) / count)
+        excess_ms, interval_ms = excess.value, (excess.low, excess.high)
     return Communication(
         collectives=_collectives(communicating, count),
         time_ms=sum(by_device_ms.values()) / count,
-        exposed_ms=(whole_ms - sum(other_by_device_ms.values())) / count,
-        most_exposed_ms=max(exposed_ms) / count,
+        exposed_ms=exposed_ms / count,
+        most_exposed_ms=max(exposed_by_device_ms) / count,
         by_device_ms={place: time_ms / count for place, time_ms in by_device_ms.items()},
-        beside_ms=float(other.loc[other["beside"], "ms"].sum()) / count,
+        beside_ms=float(beside_ms) / count,
         compared_ms=float(compared["ms"].sum()) / count,
         slowed=_sum_slow_downs(compared, count),
-        excess_ms=excess.value if len(compared) else None,
-        interval_ms=(excess.low, excess.high) if len(compared) else None,
+        excess_ms=excess_ms,
+        interval_ms=interval_ms,
     )
 
 
@@ -155,10 +163,15 @@ def slow_downs(
             excess_ms = of_term["excess_ms"]
             # While two kernels run, each has half of the time.
             shared_ms = excess_ms * of_term["overlap_ms"] / of_term["ms"] / 2
-            own_ms = (excess_ms - shared_ms).sum()
-            sums = of_term["alone_ms"].sum(), excess_ms.sum(), _error_ms(of_term)
-            times = [float(value) / len(of_batch) for value in (*sums, own_ms, shared_ms.sum())]
-            rows.append((batch, layer, phase, *times))
+            sums_ms = (
+                of_term["alone_ms"].sum(),
+                excess_ms.sum(),
+                _error_ms(of_term),
+                (excess_ms - shared_ms).sum(),
+                shared_ms.sum(),
+            )
+            means_ms = [float(sum_ms) / len(of_batch) for sum_ms in sums_ms]
+            rows.append((batch, layer, phase, *means_ms))
     amounts = ("expected_ms", "excess_ms", "error_ms", "own_ms", "shared_ms")
     return pd.DataFrame(rows, columns=["batch", "layer", "phase", *amounts])
 
@@ -190,11 +203,13 @@ def _calls(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
     end = start + calls["duration_ns"].to_numpy(np.int64)
     overlap = np.zeros(len(calls), np.int64)
     for rows in calls.groupby(_PLACE, dropna=False).indices.values():
-        communicating, others = rows[communicates[rows]], rows[~communicates[rows]]
+        is_own = communicates[rows]
+        communicating, others = rows[is_own], rows[~is_own]
         for own, beside in (communicating, others), (others, communicating):
             overlap[own] = _cover(start[own], end[own], start[beside], end[beside])
     calls["communicates"] = communicates
-    calls["ms"], calls["overlap_ms"] = (end - start) / 1e6, overlap / 1e6
+    calls["ms"] = (end - start) / 1e6
+    calls["overlap_ms"] = overlap / 1e6
     calls["beside"] = calls["overlap_ms"] >= _BESIDE * calls["ms"]
     return calls[calls["ms"] > 0]
 
@@ -202,11 +217,14 @@ def _calls(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
 def _merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Starts and ends of the union of intervals, in order."""
     order = np.argsort(start, kind="stable")
-    begins, ends = start[order], np.maximum.accumulate(end[order])
+    begins = start[order]
+    ends = np.maximum.accumulate(end[order])
     if not len(begins):
         return begins, ends
     apart = begins[1:] > ends[:-1]
-    return begins[np.append(True, apart)], ends[np.append(apart, True)]
+    is_first = np.append(True, apart)
+    is_last = np.append(apart, True)
+    return begins[is_first], ends[is_last]
 
 
 def _cover(start: Ints, end: Ints, other_start: Ints, other_end: Ints) -> Ints:
@@ -218,8 +236,10 @@ def _cover(start: Ints, end: Ints, other_start: Ints, other_end: Ints) -> Ints:
 
     def until(moment: Ints) -> Ints:
         index = np.searchsorted(begins, moment, side="right")
-        rest = np.maximum(ends[np.maximum(index - 1, 0)] - moment, 0)
-        return np.asarray(before[index] - np.where(index > 0, rest, 0), np.int64)
+        end_of_last = ends[np.maximum(index - 1, 0)]
+        rest = np.maximum(end_of_last - moment, 0)
+        rest = np.where(index > 0, rest, 0)
+        return np.asarray(before[index] - rest, np.int64)
 
     return until(end) - until(start)
 
@@ -234,7 +254,9 @@ def _union_by_device_ms(calls: pd.DataFrame) -> dict[str, float]:
     places = calls.groupby(_PLACE, dropna=False).indices
     alone = len({device for _, device in places}) == len(places)
     for (process, device), rows in places.items():
-        place = f"GPU {device}" if alone else f"GPU {device} of process {process}"
+        place = f"GPU {device}"
+        if not alone:
+            place += f" of process {process}"
         begins, ends = _merge(start[rows], end[rows])
         times_ms[place] = int((ends - begins).sum()) / 1e6
     return times_ms
@@ -248,16 +270,19 @@ def _compare(other: pd.DataFrame) -> pd.DataFrame:
     """
     kernels = other.groupby(_SAME, dropna=False, observed=True)
     other = other.assign(key=kernels.ngroup())
-    alone = other[other["overlap_ms"] == 0].groupby("key")["ms"].agg(["mean", "var", "size"])
+    is_alone = other["overlap_ms"] == 0
+    alone = other[is_alone].groupby("key")["ms"].agg(["mean", "var", "size"])
     slow = other[other["beside"]].groupby("key")["ms"].agg(["var", "size"])
     often_alone = alone.index[alone["size"] >= _LEAST_CALLS]
     often_slow = slow.index[slow["size"] >= _LEAST_CALLS]
     is_compared = other["key"].isin(often_alone.intersection(often_slow))
     rows = other[other["beside"] & is_compared].copy()
-    rows["alone_ms"] = rows["key"].map(alone["mean"])
+    key = rows["key"]
+    mean_var = alone["var"] / alone["size"]
+    rows["alone_ms"] = key.map(alone["mean"])
     rows["excess_ms"] = rows["ms"] - rows["alone_ms"]
-    rows["alone_var"] = rows["key"].map(alone["var"] / alone["size"])
-    rows["beside_var"] = rows["key"].map(slow["var"])
+    rows["alone_var"] = key.map(mean_var)
+    rows["beside_var"] = key.map(slow["var"])
     return rows
 
 
@@ -275,9 +300,11 @@ def _error_ms(compared: pd.DataFrame) -> float:
 def _sum_slow_downs(compared: pd.DataFrame, steps: int) -> tuple[Slowed, ...]:
     slowed = []
     for name, rows in compared.groupby("name", observed=True):
-        alone_ms, beside_ms = float(rows["alone_ms"].mean()), float(rows["ms"].mean())
+        alone_ms = float(rows["alone_ms"].mean())
+        beside_ms = float(rows["ms"].mean())
         excess_ms = float(rows["excess_ms"].sum()) / steps
-        slowed.append(Slowed(str(name), len(rows) / steps, alone_ms, beside_ms, excess_ms))
+        calls = len(rows) / steps
+        slowed.append(Slowed(str(name), calls, alone_ms, beside_ms, excess_ms))
     return tuple(sorted(slowed, key=lambda kernel: -kernel.excess_ms))
 
 
@@ -293,7 +320,9 @@ def _collectives(calls: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
     grouped = calls.groupby([*_DESCRIBED, "algorithm"], dropna=False, sort=False)
     collectives = []
     for (name, ranks, message, how), rows in grouped:
-        time_ms, count = float(rows["ms"].sum()), len(rows)
+        time_ms = float(rows["ms"].sum())
+        overlap_ms = float(rows["overlap_ms"].sum())
+        count = len(rows)
         size = None if pd.isna(message) else int(message)
         group = None if pd.isna(ranks) else int(ranks)
         factor = None if group is None else bus_factor(str(name), group)
@@ -306,7 +335,7 @@ def _collectives(calls: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
             algorithm=None if pd.isna(how) else str(how),
             calls=count / steps,
             time_ms=time_ms / steps,
-            overlapped=float(rows["overlap_ms"].sum()) / time_ms,
+            overlapped=overlap_ms / time_ms,
             algorithm_gb_per_s=mean,
             bus_gb_per_s=_scale(mean, factor),
             fastest_bus_gb_per_s=_scale(fastest, factor),
@@ -316,4 +345,6 @@ def _collectives(calls: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
 
 
 def _scale(rate: float | None, factor: float | None) -> float | None:
-    return None if rate is None or factor is None else rate * factor
+    if rate is None or factor is None:
+        return None
+    return rate * factor

@@ -35,6 +35,7 @@ from ...profiling.recording.store import STEP
 from .averaged_steps import samples_of_time
 from .functionals import Condition, Functional
 from .pace import scale_to_pace
+from .slow_sizes import SEEN, Bar, Unseen
 from .statistics import (
     ALL_STEPS,
     FASTER_HALF,
@@ -54,6 +55,7 @@ from .statistics import (
     sum_estimate,
     time_estimate,
     widen,
+    with_unseen,
 )
 
 _MS_PER_S = 1e3
@@ -91,7 +93,9 @@ class Point:
     @property
     def stable(self) -> bool | None:
         """Whether the spread is within 2 %; None for a single step."""
-        return None if self.spread is None else self.spread <= UNSTABLE_SPREAD
+        if self.spread is None:
+            return None
+        return self.spread <= UNSTABLE_SPREAD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +124,7 @@ class Curve:
     # neighbouring conditions between which a sweep found a jump, see `profiling.measure.probing`
     jumps: tuple[tuple[Condition, Condition], ...] = ()
     least: float = MATERIAL  # share of a step; a smaller deviation is no anomaly
+    unseen: Unseen = SEEN  # spread of a time that the rounds do not show
     # the same points of the rounds that all share, which functionals are of; empty if all are
     of_shared_rounds: tuple[Point, ...] = ()
 
@@ -140,12 +145,20 @@ class Curve:
         """
         if self.pace is None or not self.has_slow_steps(functional):
             return self.paces
-        return self if self.evaluate(functional).p < LEVEL else self.paces
+        if self.evaluate(functional).p < LEVEL:
+            return self
+        return self.paces
 
     @property
     def joint(self) -> tuple[Point, ...]:
         """The points that functionals are of: all of the same rounds."""
         return self.of_shared_rounds or self.points
+
+    def with_bar(self, bar: Bar) -> Curve:
+        """The curve, and those behind it, that call a size slow by a bar."""
+        pace = None if self.pace is None else self.pace.with_bar(bar)
+        focused = tuple(curve.with_bar(bar) for curve in self.focused)
+        return replace(self, pace=pace, focused=focused, least=bar.least, unseen=bar.unseen)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -208,22 +221,23 @@ class Curve:
         replicates = self.replicates_ms[:, places]
         if functional.of_rate:
             # Steps per second; the error of 1/T is that of T over T².
-            errors = None if errors is None else _MS_PER_S * errors / values**2
-            values, replicates = _MS_PER_S / values, _MS_PER_S / replicates
+            if errors is not None:
+                errors = _MS_PER_S * errors / values**2
+            values = _MS_PER_S / values
+            replicates = _MS_PER_S / replicates
         if errors is not None:
-            return normal_estimate(
-                float(weights @ values), float(np.hypot.reduce(weights * errors))
-            )
+            error = np.hypot.reduce(weights * errors)
+            return normal_estimate(float(weights @ values), float(error))
         if self._is_better_apart(functional):
-            rounds = [point.rounds for point in points]
-            return sum_estimate([point.time_ms for point in points], weights, rounds)
-        scale = float(np.abs(weights * values).max())
-        return estimate(
-            float(weights @ values),
-            replicates @ weights,
-            self.rounds_behind(functional),
-            scale,
-            of_mean=self.pace is not None,
+            counts = [point.rounds for point in points]
+            rounds: float = min(counts)
+            seen = sum_estimate([point.time_ms for point in points], weights, counts)
+        else:
+            rounds, scale = self.rounds_behind(functional), float(np.abs(weights * values).max())
+            value, varied = float(weights @ values), replicates @ weights
+            seen = estimate(value, varied, rounds, scale, of_mean=self.pace is not None)
+        return with_unseen(
+            seen, rounds - 1, self.unseen.step * float(np.linalg.norm(weights * values))
         )
 
     def points_of(self, functional: Functional) -> tuple[Point, ...]:
@@ -269,7 +283,9 @@ def coefficients(functional: Functional, conditions: Sequence[Condition]) -> Flo
 
 def native(condition: Condition) -> Condition:
     """The condition as a Python value; tables hold NumPy numbers."""
-    return condition.item() if isinstance(condition, np.generic) else condition
+    if isinstance(condition, np.generic):
+        return condition.item()
+    return condition
 
 
 def _group_visits(steps: pd.DataFrame, by: str) -> dict[int, frozenset[Condition]]:
@@ -351,10 +367,10 @@ def cost_curve(
         )
     timed = scale_to_pace(samples_of_time(timed), by)
     shared = list_shared_rounds(timed, by)
-    focused = tuple(
-        cost_curve(steps_in_rounds(timed, conditions, rounds, by), statistic, by=by)
-        for conditions, rounds in list_focused_rounds(timed, by)
-    )
+    focused = []
+    for conditions, numbers in list_focused_rounds(timed, by):
+        together = steps_in_rounds(timed, conditions, numbers, by)
+        focused.append(cost_curve(together, statistic, by=by))
     if focused and len(shared) > 1:
         timed = timed[timed["round"].isin(shared)]
     timed = timed[~timed[SET_ASIDE]]
@@ -367,33 +383,25 @@ def cost_curve(
     if noise is not None and len(shared) < 2:
         pace = _with_stated_errors(pace, timed, noise)
     if statistic != FASTER_HALF:
-        return _with_shown_points(replace(pace, focused=focused))
+        return _with_shown_points(replace(pace, focused=tuple(focused)))
     quiet = timed[timed[LEAST_DISTURBED]]
     grouped = _by_condition(quiet, _rows_of_visits(quiet, by))
-    times_ms = {
-        condition: np.concatenate(list(rounds.values())) for condition, rounds in grouped.items()
-    }
-    patterns = find_patterns(
-        {
-            condition: (times_ms[condition], _visit_of(rounds))
-            for condition, rounds in grouped.items()
-        }
-    )
-    paid = {
-        condition: _in_whole_periods(rounds, patterns[condition].period)
-        for condition, rounds in grouped.items()
-    }
-    curve = make(paid, ALL_STEPS, focused=focused)
+    times_ms = {}
+    for condition, rounds in grouped.items():
+        times_ms[condition] = np.concatenate(list(rounds.values())), _visit_of(rounds)
+    patterns = find_patterns(times_ms)
+    paid = {}
+    for condition, rounds in grouped.items():
+        paid[condition] = _in_whole_periods(rounds, patterns[condition].period)
+    curve = make(paid, ALL_STEPS, focused=tuple(focused))
     if noise is not None and len(shared) < 2:
         curve = _with_stated_errors(curve, timed, noise)
-    has_slow = {
-        condition: are_material(times_ms[condition], patterns[condition].slow)
-        for condition in patterns
-    }
-    points = tuple(
-        replace(point, has_slow_steps=has_slow[point.condition]) for point in curve.points
-    )
-    curve = replace(curve, points=points, pace=_with_shown_points(pace))
+    points = []
+    for point in curve.points:
+        values, _ = times_ms[point.condition]
+        has_slow = are_material(values, patterns[point.condition].slow)
+        points.append(replace(point, has_slow_steps=has_slow))
+    curve = replace(curve, points=tuple(points), pace=_with_shown_points(pace))
     return _with_shown_points(curve)
 
 
@@ -402,10 +410,10 @@ Rounds = Mapping[int, Floats]  # times of the steps of one condition, ms, by rou
 
 def _rows_of_visits(timed: pd.DataFrame, by: str) -> dict[tuple[Condition, int], Ints]:
     """The rows of every visit, by condition and round."""
-    return {
-        (native(condition), int(round_)): rows
-        for (condition, round_), rows in timed.groupby([by, "round"]).indices.items()
-    }
+    visits = {}
+    for (condition, round_), rows in timed.groupby([by, "round"]).indices.items():
+        visits[native(condition), int(round_)] = rows
+    return visits
 
 
 def _by_condition(
@@ -479,11 +487,12 @@ def _in_whole_periods(rounds: Rounds, period: int | None) -> Rounds:
     if period is None:
         return rounds
     kept = in_whole_periods(_visit_of(rounds), period)
-    ends = np.cumsum([len(values) for values in rounds.values()])[:-1]
-    return {
-        round_: values[inside]
-        for (round_, values), inside in zip(rounds.items(), np.split(kept, ends), strict=True)
-    }
+    sizes = [len(values) for values in rounds.values()]
+    kept_by_round = np.split(kept, np.cumsum(sizes)[:-1])
+    whole = {}
+    for (round_, values), inside in zip(rounds.items(), kept_by_round, strict=True):
+        whole[round_] = values[inside]
+    return whole
 
 
 def _round_correlation(
@@ -498,14 +507,14 @@ def _round_correlation(
         or (timed["duration_ns"] <= 0).any()
     ):
         return {}
-    start_ns, duration_ns = (
-        timed[column].to_numpy(np.int64) for column in ("start_ns", "duration_ns")
-    )
+    start_ns = timed["start_ns"].to_numpy(np.int64)
+    duration_ns = timed["duration_ns"].to_numpy(np.int64)
     began_ns = np.array([start_ns[rows].min() for rows in visits.values()])
     order = np.argsort(began_ns)
     if not np.diff(began_ns[order]).all():
         return {}
-    logs = np.log([np.median(duration_ns[rows]) for rows in visits.values()])[order]
+    medians_ns = np.array([np.median(duration_ns[rows]) for rows in visits.values()])
+    logs = np.log(medians_ns[order])
     conditions = [condition for condition, _ in visits]
     positions: dict[Condition, list[int]] = {}
     for position, visit in enumerate(order):
@@ -513,10 +522,10 @@ def _round_correlation(
     errors = logs.copy()
     for of_condition in positions.values():
         errors[of_condition] -= np.median(logs[of_condition])
-    return {
-        condition: mean_correlation(errors, np.array(of_condition))
-        for condition, of_condition in positions.items()
-    }
+    correlations = {}
+    for condition, of_condition in positions.items():
+        correlations[condition] = mean_correlation(errors, np.array(of_condition))
+    return correlations
 
 
 def _with_stated_errors(curve: Curve, timed: pd.DataFrame, noise: float) -> Curve:
@@ -534,7 +543,8 @@ def _read_published_error(rows: pd.DataFrame) -> float | None:
     """Relative standard error of the only row of a batch size; None if none is published."""
     if len(rows) != 1 or "relative_spread" not in rows or rows["relative_spread"].isna().all():
         return None
+    spread = float(rows["relative_spread"].iloc[0])
     averaged = rows["averaged_steps"].iloc[0]
-    return float(rows["relative_spread"].iloc[0]) / (
-        1.0 if pd.isna(averaged) else float(averaged) ** 0.5
-    )
+    if pd.isna(averaged):
+        return spread
+    return float(spread / float(averaged) ** 0.5)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ...base.words import Word
 from .curve import MODELLED, Curve
@@ -130,7 +130,9 @@ def find(curve: Curve, axis: str = "log2", *, late: bool = False) -> tuple[Findi
 
 def _list_curves(curve: Curve, functional: Functional) -> tuple[Curve, ...]:
     """The curves that a functional is tested on: the pace, and T where it has slow steps."""
-    return (curve, curve.paces) if curve.has_slow_steps(functional) else (curve.paces,)
+    if curve.has_slow_steps(functional):
+        return (curve, curve.paces)
+    return (curve.paces,)
 
 
 def list_undecided(curve: Curve, findings: Sequence[Finding], more: float) -> list[Finding]:
@@ -155,7 +157,9 @@ def list_undecided(curve: Curve, findings: Sequence[Finding], more: float) -> li
 def _reach(finding: Finding) -> float:
     """The largest deviation inside the interval, ms: upwards, of a bend also downwards."""
     value = finding.tested_value
-    return max(value.high, -value.low) if finding.tested.kind == BEND else value.high
+    if finding.tested.kind == BEND:
+        return max(value.high, -value.low)
+    return value.high
 
 
 def hidden(curve: Curve, findings: Iterable[Finding]) -> list[tuple[float, Finding]]:
@@ -250,11 +254,9 @@ def _verdict(
     if p_adjusted < LEVEL:
         if tested.kind == EXCESS and value.value < 0:
             return FindingVerdict.FIXED_COST
-        return (
-            FindingVerdict.ANOMALY
-            if abs(value.value) >= curve.least * size_ms
-            else FindingVerdict.SMALL
-        )
+        if abs(value.value) >= curve.least * size_ms:
+            return FindingVerdict.ANOMALY
+        return FindingVerdict.SMALL
     if tested.kind == BEND:
         visible = curve.evaluate(shown)
         if value.p >= LEVEL and (visible.low > 0 or visible.high < 0):
@@ -262,12 +264,6 @@ def _verdict(
     if curve.statistic == MODELLED:
         return FindingVerdict.MODEL_ERROR
     return FindingVerdict.NOT_SIGNIFICANT if value.p < LEVEL else FindingVerdict.NOISE
-
-
-def judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:
-    """The finding with its verdict at another adjusted p, e.g. over a larger family."""
-    verdict = _verdict(curve, finding.shown, finding.tested, finding.tested_value, p_adjusted)
-    return replace(finding, p_adjusted=p_adjusted, verdict=verdict)
 
 
 def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:

@@ -63,7 +63,9 @@ class Functional:
     @property
     def last(self) -> Condition:
         """The batch size whose step it is a share of: the largest, or the outlier."""
-        return self.at if self.kind == OUTLIER else self.to or max(self.conditions)
+        if self.kind == OUTLIER:
+            return self.at
+        return self.to or max(self.conditions)
 
 
 def excess(small: int, large: int) -> Functional:
@@ -73,7 +75,8 @@ def excess(small: int, large: int) -> Functional:
     0 where cost is proportional to the batch; positive where the larger batch costs more than its
     share.
     """
-    return Functional(EXCESS, small, large, ((small, -large / small), (large, 1.0)), "ms")
+    weights = ((small, -large / small), (large, 1.0))
+    return Functional(EXCESS, small, large, weights, "ms")
 
 
 def fixed_cost(small: int, large: int) -> Functional:
@@ -84,8 +87,8 @@ def fixed_cost(small: int, large: int) -> Functional:
     proportional to the batch.
     """
     ratio = large / small
-    of_small, of_large = ratio / (ratio - 1), -1 / (ratio - 1)
-    return Functional(FIXED_COST, small, large, ((small, of_small), (large, of_large)), "ms")
+    weights = ((small, ratio / (ratio - 1)), (large, -1 / (ratio - 1)))
+    return Functional(FIXED_COST, small, large, weights, "ms")
 
 
 def curvature(before: int, at: int, after: int, axis: str = "log2") -> Functional:
@@ -103,7 +106,8 @@ def curvature(before: int, at: int, after: int, axis: str = "log2") -> Functiona
         left, right = log2(at / before), log2(after / at)
         # On doublings left = right = 1 and the weights are 1, -2, 1.
         mean = (left + right) / 2
-        weights = (1 / (left * mean), -(1 / left + 1 / right) / mean, 1 / (right * mean))
+        at_weight = -(1 / left + 1 / right) / mean
+        weights = (1 / (left * mean), at_weight, 1 / (right * mean))
         if axis == "throughput":
             of_rates = tuple((b, w * b) for b, w in zip(points, weights, strict=True))
             return Functional("curvature", at, None, of_rates, THROUGHPUT)
@@ -111,12 +115,11 @@ def curvature(before: int, at: int, after: int, axis: str = "log2") -> Functiona
         return Functional("curvature", at, None, per_sample, "ms/sample")
     if axis != "linear":
         raise ValueError(f"axis is one of {AXES}, not {axis!r}")
-    spans = (
-        (before - at) * (before - after),
-        (at - before) * (at - after),
-        (after - before) * (after - at),
+    differences = (
+        (before, 2.0 / ((before - at) * (before - after))),
+        (at, 2.0 / ((at - before) * (at - after))),
+        (after, 2.0 / ((after - before) * (after - at))),
     )
-    differences = tuple((b, 2.0 / span) for b, span in zip(points, spans, strict=True))
     return Functional("curvature", at, None, differences, "ms/sample²")
 
 
@@ -141,6 +144,14 @@ def outlier(before: int, at: int, after: int) -> Functional:
     return Functional(OUTLIER, at, None, weights)
 
 
+def neighbours_of(at: Condition, conditions: Sequence[Condition]) -> tuple[int, int, int] | None:
+    """A size between its neighbours among the measured ones; None for the first and the last."""
+    place = list(conditions).index(at)
+    if not 0 < place < len(conditions) - 1:
+        return None
+    return conditions[place - 1], at, conditions[place + 1]
+
+
 def neighbours(
     batches: Sequence[int], jumps: Collection[tuple[int, int]] = ()
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
@@ -150,5 +161,6 @@ def neighbours(
     that no inner point begins with one.
     """
     ordered = sorted(batches)
-    inner = zip(ordered, ordered[1:], ordered[2:], strict=False)
-    return list(pairwise(ordered)), [points for points in inner if points[:2] not in jumps]
+    triples = zip(ordered, ordered[1:], ordered[2:], strict=False)
+    inner = [points for points in triples if points[:2] not in jumps]
+    return list(pairwise(ordered)), inner

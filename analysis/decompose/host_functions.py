@@ -55,7 +55,8 @@ class HostFunctions:
         table["end_ns"] = table["start_ns"] + table["duration_ns"]
         # Outer functions come before those inside that begin with them.
         ordered = table.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
-        ordered["name"] = ordered["name"].map({n: plain(str(n)) for n in ordered["name"].unique()})
+        plain_of = {name: plain(str(name)) for name in ordered["name"].unique()}
+        ordered["name"] = ordered["name"].map(plain_of)
         threads = [rows for _, rows in ordered.groupby("thread", dropna=False)]
         self._threads = sorted(threads, key=len, reverse=True)
 
@@ -66,25 +67,28 @@ class HostFunctions:
         Other threads wait for work of the program's own, e.g. for a message, for as long as it
         lasts.
         """
-        inside = (
-            rows[(rows["start_ns"] < end_ns) & (rows["end_ns"] > begin_ns)]
-            for rows in self._threads
-        )
-        busiest = next((rows for rows in inside if len(rows)), None)
+        busiest = self._busiest(begin_ns, end_ns)
         if busiest is None:
             return None
         own: dict[str, int] = {}
         for name, time_ns in _own(busiest, begin_ns, end_ns):
             own[name] = own.get(name, 0) + time_ns
-        least = _LEAST_SHARE * (end_ns - begin_ns)
-        longest = sorted(((n, t) for n, t in own.items() if t >= least), key=lambda item: -item[1])[
-            :_MOST
-        ]
-        overlap = np.minimum(busiest["end_ns"], end_ns) - np.maximum(busiest["start_ns"], begin_ns)
-        around = busiest.loc[overlap >= _AROUND * (end_ns - begin_ns), "name"]
-        return HostCode(
-            tuple((name, time_ns / 1e6) for name, time_ns in longest), tuple(map(str, around))
-        )
+        gap_ns = end_ns - begin_ns
+        longest = []
+        for name, time_ns in sorted(own.items(), key=lambda item: -item[1])[:_MOST]:
+            if time_ns >= _LEAST_SHARE * gap_ns:
+                longest.append((name, time_ns / 1e6))
+        begins = np.maximum(busiest["start_ns"], begin_ns)
+        overlap = np.minimum(busiest["end_ns"], end_ns) - begins
+        around = busiest.loc[overlap >= _AROUND * gap_ns, "name"]
+        return HostCode(tuple(longest), tuple(map(str, around)))
+
+    def _busiest(self, begin_ns: int, end_ns: int) -> pd.DataFrame | None:
+        for rows in self._threads:
+            inside = rows[(rows["start_ns"] < end_ns) & (rows["end_ns"] > begin_ns)]
+            if len(inside):
+                return inside
+        return None
 
 
 def _own(rows: pd.DataFrame, begin_ns: int, end_ns: int) -> Iterator[tuple[str, int]]:
@@ -99,9 +103,8 @@ def _own(rows: pd.DataFrame, begin_ns: int, end_ns: int) -> Iterator[tuple[str, 
             open_[-1][2] = int(open_[-1][2]) + until - moment
         moment = max(moment, until)
 
-    for name, start, end in zip(
-        *(rows[c].tolist() for c in ("name", "start_ns", "end_ns")), strict=True
-    ):
+    columns = [rows[column].tolist() for column in ("name", "start_ns", "end_ns")]
+    for name, start, end in zip(*columns, strict=True):
         while open_ and int(open_[-1][1]) <= start:
             pass_time(min(int(open_[-1][1]), end_ns))
             closed = open_.pop()

@@ -128,7 +128,8 @@ class StepHostSpans:
         unknown; and the codes of their names, or -1. Both have the shape (work,).
         """
         if self._correlation is None or "correlation_id" not in work:
-            return np.full(len(work), _NO_LAUNCH), np.full(len(work), -1)
+            unknown = np.full(len(work), -1)
+            return np.full(len(work), _NO_LAUNCH), unknown
         launches = pd.DataFrame({"correlation_id": self._correlation.to_numpy()})
         launches["process"] = self.processes
         launches["end_ns"] = pd.array(self.end_ns, "Int64")
@@ -145,7 +146,8 @@ class StepHostSpans:
 
 def _numbers_of(processes: npt.NDArray[np.float64]) -> list[float]:
     """Every process once, increasing, without NaN."""
-    numbers: list[float] = np.unique(processes[~np.isnan(processes)]).tolist()
+    different = np.unique(processes)
+    numbers: list[float] = different[~np.isnan(different)].tolist()
     return numbers
 
 
@@ -171,7 +173,8 @@ def split_at_launch(gaps: Gaps, launched_ns: Ints) -> tuple[Gaps, npt.NDArray[np
     waited_ns = gaps.end_ns - np.minimum(ready_ns, gaps.end_ns)
     inside = ~before & (waited_ns > _LATENCY_NS)
     begin = np.append(gaps.begin_ns, ready_ns[inside])
-    end = np.append(np.where(inside, ready_ns, gaps.end_ns), gaps.end_ns[inside])
+    end = np.where(inside, ready_ns, gaps.end_ns)
+    end = np.append(end, gaps.end_ns[inside])
     following = np.append(gaps.following, gaps.following[inside])
     launched = np.append(before, np.ones(inside.sum(), np.bool_))
     order = np.argsort(begin, kind="stable")
@@ -222,7 +225,8 @@ def _divide(
     key, which = np.unique(covered.gap * names + call, return_inverse=True)
     of_gap, code = np.divmod(key, names)
     taken = np.bincount(which, covered.ns, len(key)).astype(np.int64)
-    left = length - np.bincount(of_gap, taken, len(length)).astype(np.int64)
+    taken_of_gap = np.bincount(of_gap, taken, len(length))
+    left = length - taken_of_gap.astype(np.int64)
     around = np.full(len(length), _OUTSIDE if len(near) else _UNTOLD)
     if read_ranges is not None and left.any():
         ranges = read_ranges()
@@ -332,22 +336,26 @@ def _step_gaps(
     end_ns = start_ns + rows["duration_ns"].to_numpy(np.int64)
     process = rows["process"].to_numpy(np.float64, na_value=np.nan)
     launched_ns, launch = calls.launches_of(rows)
-    edges = np.searchsorted(rows["step"].to_numpy(np.int64), np.arange(len(steps) + 1)).tolist()
+    position = rows["step"].to_numpy(np.int64)
+    edges = np.searchsorted(position, np.arange(len(steps) + 1)).tolist()
     for step, low, high in zip(steps.itertuples(), edges, edges[1:], strict=False):
         own = slice(low, high)
-        first_ns, last_ns = int(step.start_ns), int(step.start_ns + step.duration_ns)
+        first_ns = int(step.start_ns)
+        last_ns = int(step.start_ns + step.duration_ns)
         gaps = find_gaps(start_ns[own], end_ns[own], first_ns, last_ns)
         gaps, launched = split_at_launch(gaps, np.append(launched_ns[own], _NO_LAUNCH))
         processes = _numbers_of(process[own])
         of_host = _choose(gaps, np.flatnonzero(~launched))
         parts = _divide(of_host, processes, calls, read_ranges)
+        layer_after = np.append(layer[own], -1)
+        launch_after = np.append(launch[own], -1)
         yield _StepGaps(
             step=int(step.step),
             gaps=gaps,
             parts=_add_launched(gaps, launched, parts),
-            after=np.append(layer[own], -1)[gaps.following],
+            after=layer_after[gaps.following],
             layers=layers,
-            launch=np.append(launch[own], -1)[gaps.following],
+            launch=launch_after[gaps.following],
             processes=processes,
         )
 
@@ -391,7 +399,9 @@ def idle_times(
     if not collected:
         return ()
     table = _sum_up(collected)
-    text_of = {code: _text(code, calls, read_ranges) or "" for code in table["code"].unique()}
+    text_of = {}
+    for code in table["code"].unique():
+        text_of[code] = _text(code, calls, read_ranges) or ""
     times = []
     for text, of_text in table.groupby(table["code"].map(text_of)):
         of_layers = of_text.groupby("after")["ns"].sum()
@@ -403,7 +413,9 @@ def idle_times(
 
 
 def _name_at(code: int, names: pd.Index) -> str | None:
-    return None if code < 0 else str(names[code])
+    if code < 0:
+        return None
+    return str(names[code])
 
 
 def long_gaps(
@@ -426,13 +438,16 @@ def long_gaps(
     for step in _step_gaps(work, steps, calls, read_ranges):
         codes = step.parts.of_gaps
         of_host.append(_choose(step.gaps, np.flatnonzero(codes > _WAITS)))
-        rows = np.flatnonzero(step.gaps.end_ns - step.gaps.begin_ns >= least_ns)
+        length = step.gaps.end_ns - step.gaps.begin_ns
+        rows = np.flatnonzero(length >= least_ns)
         if not len(rows):
             continue
         own = _choose(step.gaps, rows)
         frame = pd.DataFrame({"step": step.step, "begin_ns": own.begin_ns, "end_ns": own.end_ns})
-        frame["reason"] = [_text(code, calls, read_ranges) for code in codes[rows].tolist()]
-        frame["before"] = [_name_at(code, step.layers) for code in step.after[rows].tolist()]
+        reason_codes = codes[rows].tolist()
+        frame["reason"] = [_text(code, calls, read_ranges) for code in reason_codes]
+        layer_codes = step.after[rows].tolist()
+        frame["before"] = [_name_at(code, step.layers) for code in layer_codes]
         frame[["launch", "meanwhile"]] = None
         waits = np.flatnonzero(frame["reason"] == WAITS)
         if len(waits):
@@ -456,7 +471,9 @@ def range_name(name: str) -> str:
     the shapes of an operator.
     """
     parsed = _NAMES.read(name)
-    plain = _STEP_NUMBER.split(name)[0] if parsed.step else parsed.op or parsed.layer
+    plain = parsed.op or parsed.layer
+    if parsed.step:
+        plain = _STEP_NUMBER.split(name)[0]
     return (plain or name)[:_LONGEST_NAME]
 
 
@@ -495,7 +512,8 @@ def cover_gaps(gaps: Gaps, start_ns: Ints, end_ns: Ints) -> Covered:
     are in order of their starts.
     """
     reached = np.maximum.accumulate(end_ns) if len(end_ns) else end_ns
-    begin = np.maximum(start_ns, np.append(start_ns[:1], reached[:-1]))
+    reached_before = np.append(start_ns[:1], reached[:-1])
+    begin = np.maximum(start_ns, reached_before)
     apart = np.flatnonzero(end_ns > begin)
     covered = _overlaps(gaps, begin[apart], end_ns[apart])
     return covered._replace(span=apart[covered.span])
@@ -508,7 +526,8 @@ def _overlaps(gaps: Gaps, start_ns: Ints, end_ns: Ints) -> Covered:
     count = np.maximum(last - first, 0)
     span = np.repeat(np.arange(len(start_ns)), count)
     before = np.cumsum(count) - count
-    gap = np.arange(len(span)) + np.repeat(first - before, count)
+    offset = np.repeat(first - before, count)
+    gap = np.arange(len(span)) + offset
     begin = np.maximum(start_ns[span], gaps.begin_ns[gap])
     end = np.minimum(end_ns[span], gaps.end_ns[gap])
     return Covered(gap, span, end - begin)
@@ -519,9 +538,11 @@ def _innermost(gaps: Gaps, ranges: StepHostSpans, near: Ints) -> tuple[Ints, Int
     one's name.
     """
     gap, span, length = _overlaps(gaps, ranges.start_ns[near], ranges.end_ns[near])
-    around = length >= _HALF * (gaps.end_ns - gaps.begin_ns)[gap]
+    gap_ns = gaps.end_ns - gaps.begin_ns
+    around = length >= _HALF * gap_ns[gap]
     gap, span = gap[around], near[span[around]]
-    order = np.lexsort((ranges.end_ns[span] - ranges.start_ns[span], gap))
+    span_ns = ranges.end_ns[span] - ranges.start_ns[span]
+    order = np.lexsort((span_ns, gap))
     gap, code = gap[order], ranges.codes[span[order]]
     first = np.flatnonzero(np.diff(gap, prepend=-1))
     return gap[first], code[first]

@@ -62,7 +62,7 @@ _SCHEMA = {column.name: column.dtype for column in TABLES["kernels"].columns}
 _MEANS = {column.name for column in TABLES["kernels"].columns if column.aggregate is Aggregate.MEAN}
 _FUSED, _PART = "fused", "part"
 _KNOWN = "known"  # bit i: the row has a value of the i-th amount
-_PANDAS_TYPES: dict[pa.DataType, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
+_PANDAS_TYPES = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
 
 
 def device_work(
@@ -216,7 +216,8 @@ def split_fused(groups: pd.DataFrame, keys: Sequence[str], amounts: Sequence[str
         members = shares_of[text]
         shares += members
         of_row += [row] * len(members)
-        reached.append(np.cumsum([member.share for member in members]))
+        parts = [member.share for member in members]
+        reached.append(np.cumsum(parts))
     split = rows.drop(columns=_FUSED).iloc[of_row]
     split = split.reset_index(drop=True)
     if "layer" in keys:  # an operator outside submodules has the layer of the whole kernel
@@ -225,7 +226,8 @@ def split_fused(groups: pd.DataFrame, keys: Sequence[str], amounts: Sequence[str
     if "op" in keys:
         split["op"] = [member.op for member in shares]
     whole_ns = split["exclusive_ns"].to_numpy()
-    upto = np.rint(np.concatenate(reached) * whole_ns).astype(np.int64)
+    reached_ns = np.concatenate(reached) * whole_ns
+    upto = np.rint(reached_ns).astype(np.int64)
     first = np.append(True, np.diff(of_row) != 0)
     last = np.append(first[1:], True)
     upto[last] = whole_ns[last]
@@ -302,9 +304,13 @@ def group_times(
             placed.add(before.filter(pc.greater(before["exclusive_ns"], 0)))
     groups = split_fused(collected.frame(), keys, amounts)
     idle = placed.frame().drop(columns="calls")
-    rest_ns = window - _sum_by_step(groups, len(window)) - _sum_by_step(idle, len(window))
+    busy_ns = _sum_by_step(groups, len(window))
+    placed_ns = _sum_by_step(idle, len(window))
+    rest_ns = window - busy_ns - placed_ns
     rest = pd.DataFrame({"step": range(len(window)), "exclusive_ns": rest_ns})
-    return groups, pd.concat([idle, rest], ignore_index=True) if len(idle) else rest
+    if len(idle):
+        rest = pd.concat([idle, rest], ignore_index=True)
+    return groups, rest
 
 
 def replace_column(table: pa.Table, name: str, values: Any) -> pa.Table:
@@ -324,9 +330,9 @@ def of_steps(table: pa.Table, number: Ints) -> tuple[pa.Table, Ints]:
     """
     if not len(number):
         return table.slice(0, 0), np.zeros(0, np.int64)
-    if table["step"].null_count or table["duration_ns"].null_count:
-        complete = pc.and_(table["step"].is_valid(), table["duration_ns"].is_valid())
-        table = table.filter(complete)
+    for column in ("step", "duration_ns"):
+        if table[column].null_count:
+            table = table.filter(table[column].is_valid())
     step = table["step"].to_numpy().astype(np.int64)
     last = len(number) - 1
     if number[-1] - number[0] == last:  # mostly these are all steps: no search
@@ -339,9 +345,10 @@ def of_steps(table: pa.Table, number: Ints) -> tuple[pa.Table, Ints]:
     return table.filter(pa.array(inside)), position[inside]
 
 
-def kernels_of(work: Work, step: int, columns: Sequence[str]) -> pd.DataFrame:
-    """Every kernel of one step that has a duration; the columns include step and duration_ns."""
-    number = np.array([step])
+def kernels_of(work: Work, number: Ints, columns: Sequence[str]) -> pd.DataFrame:
+    """Every kernel of some steps, whose numbers increase, that has a duration; the columns include
+    step and duration_ns.
+    """
     pieces = []
     for piece in work(columns):
         inside, _ = of_steps(piece, number)
@@ -370,27 +377,31 @@ def exclusive_and_gaps(
     start = np.concatenate(starts)
     duration = np.concatenate(durations)
     del steps, starts, durations
-    exclusive, gaps = np.empty(len(step), np.int64), np.empty(len(step), np.int64)
+    exclusive = np.empty(len(step), np.int64)
+    gaps = np.empty(len(step), np.int64)
     if not len(step):
         return exclusive, gaps
     # Sorted by start inside a step, overlaps are between neighbours.
     order = None if is_in_order(step, start) else np.lexsort((start, step))
-    leading = step[::_BLOCK_ROWS] if order is None else step[order[::_BLOCK_ROWS]]
+    every = slice(0, None, _BLOCK_ROWS)
+    leading = step[every] if order is None else step[order[every]]
     # blocks of whole steps
     begins = np.searchsorted(step, leading, sorter=order)
     edges = np.unique(np.append(begins, len(step)))
     for low, high in pairwise(edges.tolist()):
         rows = slice(low, high) if order is None else order[low:high]
-        shared = _share_out(step[rows], start[rows], duration[rows], window_start_ns, window_ns)
-        exclusive[rows], gaps[rows] = shared
+        block = step[rows], start[rows], duration[rows]
+        exclusive[rows], gaps[rows] = _share_out(*block, window_start_ns, window_ns)
     return exclusive, gaps
 
 
 def is_in_order(step: npt.NDArray[np.integer[Any]], start_ns: Ints) -> bool:
     """Whether rows are in order of their steps, and in a step of their starts."""
     later_step = step[1:] > step[:-1]
-    later_start = (step[1:] == step[:-1]) & (start_ns[1:] >= start_ns[:-1])
-    return bool((later_step | later_start).all())
+    same_step = step[1:] == step[:-1]
+    later_start = start_ns[1:] >= start_ns[:-1]
+    in_order = later_step | (same_step & later_start)
+    return bool(in_order.all())
 
 
 def _share_out(
@@ -411,8 +422,9 @@ def _share_out(
     exclusive: Ints = end - start
     # The exclusive time of a kernel without overlap is its duration; only steps with overlaps are
     # shared out.
-    beside = (step[1:] == step[:-1]) & (start[1:] < end[:-1])
-    for index in np.unique(step[1:][beside]).tolist():
+    same_step = step[1:] == step[:-1]
+    overlaps = start[1:] < end[:-1]
+    for index in np.unique(step[1:][same_step & overlaps]).tolist():
         first, last = np.searchsorted(step, [index, index + 1])
         rows = slice(first, last)
         shares, _ = exclusive_ns(start[rows], exclusive[rows], 0, int(window_ns[index]))
@@ -423,7 +435,8 @@ def _share_out(
     # Steps one after another, so that the latest end so far is never that of an earlier step.
     longest = int(room.max(initial=0))
     offset = step.astype(np.int64) * (longest + 1)
-    until = np.maximum.accumulate(np.append(0, (end + offset)[:-1]))
+    previous_end = np.append(0, (end + offset)[:-1])
+    until = np.maximum.accumulate(previous_end)
     until = np.maximum(until, offset)
     return exclusive, np.maximum(start + offset - until, 0)
 
@@ -480,7 +493,8 @@ class _Groups:
                 if key == "name" and not self._by_name:
                     text = self._alike.setdefault(_kind_of(text), text)
                 own.append(codes.setdefault(text, len(codes)))
-            chunks.append(pa.array(own, pa.int32()).take(chunk.indices))
+            own_codes = pa.array(own, pa.int32())
+            chunks.append(own_codes.take(chunk.indices))
         return pa.chunked_array(chunks, pa.int32())
 
     def _add_up(self, table: pa.Table) -> pa.Table:
@@ -488,12 +502,14 @@ class _Groups:
         present = ["exclusive_ns", "calls"]
         absent: list[str] = []
         for amount in self._amounts:
-            is_absent = table[amount].null_count == table.num_rows
-            (absent if is_absent else present).append(amount)
+            if table[amount].null_count == table.num_rows:
+                absent.append(amount)
+            else:
+                present.append(amount)
         sums = [(name, "sum") for name in present]
         grouped = table.group_by(keys, use_threads=False).aggregate(sums)
-        grouped = grouped.select([*keys, *(f"{name}_sum" for name in present)])
-        grouped = grouped.rename_columns([*keys, *present])
+        summed = [f"{name}_sum" for name in present]
+        grouped = grouped.select([*keys, *summed]).rename_columns([*keys, *present])
         for amount in absent:
             grouped = grouped.append_column(amount, pa.nulls(grouped.num_rows, pa.float64()))
         return grouped.select([*keys, "exclusive_ns", "calls", *self._amounts])

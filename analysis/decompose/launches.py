@@ -15,7 +15,7 @@ import pandas as pd
 
 from ...profiling.recording.store import KERNEL, Recording
 from .idle import host_spans
-from .kernel_times import device_work, exclusive_and_gaps, of_steps
+from .kernel_times import device_work, exclusive_and_gaps, kernels_of
 
 PACED_LATE_US = 5.0  # most, from the end of a launch to the begin of its kernel
 _EARLIEST_US = -1000.0  # a kernel begins while its launch returns; what is earlier is not its own
@@ -58,12 +58,12 @@ def find_paced_kernels(
     calls = recording.work == KERNEL and recording.count_rows("api_calls")
     if not sm_count or not calls or profiled.empty:
         return empty
-    times = (profiled[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns"))
-    number, start, window = times
+    number = profiled["step"].to_numpy(np.int64)
+    start = profiled["start_ns"].to_numpy(np.int64)
+    window = profiled["duration_ns"].to_numpy(np.int64)
     work = device_work(recording)
     exclusive, _ = exclusive_and_gaps(work, number, start, window)
-    pieces = [of_steps(piece, number)[0].to_pandas() for piece in work(_COLUMNS)]
-    rows = pd.concat([piece for piece in pieces if len(piece)] or [empty], ignore_index=True)
+    rows = kernels_of(work, number, _COLUMNS)
     if rows.empty:
         return empty
     launched_ns, _ = host_spans(recording)[0].launches_of(rows)
@@ -88,9 +88,10 @@ def find_paced_kernels(
         own_ms=("own_ms", "sum"),
         streams=("stream", "nunique"),
     )
-    at_once = np.minimum(terms["streams"], sm_count // terms["blocks"]).clip(lower=1)
-    full_ms = np.minimum(terms["own_ms"] / at_once, terms["time_ms"])
-    return terms.assign(full_ms=full_ms).reset_index()[[*_PLACE, *Paced.__annotations__]]
+    at_once = np.minimum(terms["streams"], sm_count // terms["blocks"])
+    full_ms = terms["own_ms"] / at_once.clip(lower=1)
+    terms["full_ms"] = np.minimum(full_ms, terms["time_ms"])
+    return terms.reset_index()[list(empty.columns)]
 
 
 def mean_paced(rows: pd.DataFrame, steps: int) -> Paced:
@@ -98,13 +99,16 @@ def mean_paced(rows: pd.DataFrame, steps: int) -> Paced:
     calls = float(rows["calls"].sum())
 
     def weigh(column: str) -> float:
-        return float((rows[column] * rows["calls"]).sum()) / calls
+        weighted = rows[column] * rows["calls"]
+        return float(weighted.sum()) / calls
 
+    time_ms = float(rows["time_ms"].sum())
+    full_ms = float(rows["full_ms"].sum())
     return Paced(
         calls=calls / steps,
         share=weigh("share"),
         late_us=weigh("late_us"),
         blocks=float(rows["blocks"].max()),
-        time_ms=float(rows["time_ms"].sum()) / steps,
-        full_ms=float(rows["full_ms"].sum()) / steps,
+        time_ms=time_ms / steps,
+        full_ms=full_ms / steps,
     )

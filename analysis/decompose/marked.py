@@ -44,7 +44,7 @@ from .repeated_layers import (
     group_of,
     with_groups,
 )
-from .statistics import FASTER_HALF, STATISTICS, Floats, Ints
+from .statistics import FASTER_HALF, STATISTICS, Floats, Ints, group_equal
 from .terms import IDLE, NOT_RECORDED, OF_ALL_STEPS, Key
 
 Place = tuple[str | None, str]
@@ -93,7 +93,8 @@ class Marked:
         work = kernel_times[kernel_times["kind"] != IDLE]
         term, different = pd.MultiIndex.from_frame(work[["layer", "phase", "kind"]]).factorize()
         terms = [Key.of(*key) for key in different]
-        place, work_ms = self._place_of(work), work["exclusive_ms"].to_numpy()
+        place = self._place_of(work)
+        work_ms = work["exclusive_ms"].to_numpy()
         factor = np.ones(len(work))
         # times of kernels by place and term, and of idle by place
         busy: dict[int, Floats] = {}
@@ -108,9 +109,8 @@ class Marked:
             busy_ms *= pace / len(steps)
             taken_ms = mean_parts(self.steps[size], self.statistic)
             whole_ms = busy_ms.sum(axis=1)
-            kept = np.divide(
-                taken_ms, whole_ms, out=np.ones_like(whole_ms), where=whole_ms > taken_ms
-            )
+            kept = np.ones_like(whole_ms)
+            np.divide(taken_ms, whole_ms, out=kept, where=whole_ms > taken_ms)
             here = (work["batch"] == batch).to_numpy()
             factor[here] = pace * kept[place[here]]
             busy[size] = busy_ms * kept[:, None]
@@ -124,7 +124,8 @@ class Marked:
             of_terms[:, : len(terms)] = busy[size]
             of_terms[np.arange(len(idle_keys)), idle_columns] = idle_ms
             taken_ms = of_terms.sum(axis=1, keepdims=True)
-            shares = np.divide(of_terms, taken_ms, out=np.zeros_like(of_terms), where=taken_ms > 0)
+            shares = np.zeros_like(of_terms)
+            np.divide(of_terms, taken_ms, out=shares, where=taken_ms > 0)
             marked = self.steps[size]
             samples[size] = Samples(marked.times_ms @ shares, marked.rounds)
             for key, time_ms in zip(every, of_terms.sum(axis=0), strict=True):
@@ -153,7 +154,9 @@ class Marked:
         """The same steps with the layers of a group as one place; `groups` has the name of each
         layer's.
         """
-        names = [(groups.get(layer or "", layer), phase) for layer, phase in self.places]
+        names = []
+        for layer, phase in self.places:
+            names.append((groups.get(layer or "", layer), phase))
         places, sums = self._add_up(names)
         steps = {}
         for batch, times_ms in sums.items():
@@ -171,11 +174,9 @@ class Marked:
         """Different names, and the times of the places that each names in every step, by batch
         size.
         """
-        different = list(dict.fromkeys(names))
-        member = np.zeros((len(names), len(different)))
-        for place, name in enumerate(names):
-            member[place, different.index(name)] = 1.0
-        return different, {batch: steps.times_ms @ member for batch, steps in self.steps.items()}
+        different, member = group_equal(names)
+        sums = {batch: steps.times_ms @ member for batch, steps in self.steps.items()}
+        return different, sums
 
     def _place_of(self, table: pd.DataFrame) -> Ints:
         """The place of each row: its layer and phase, else its phase outside layers."""
@@ -410,7 +411,8 @@ def find_marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) 
     codes, places = pd.MultiIndex.from_frame(marks[["layer", "phase"]]).factorize()
     number = marks.groupby(_STEP, sort=True).ngroup().to_numpy()
     index = marks[_STEP].drop_duplicates().sort_values(_STEP)
-    batch, rounds = index["batch"].to_numpy(np.int64), index["round"].to_numpy(np.int64)
+    batch = index["batch"].to_numpy(np.int64)
+    rounds = index["round"].to_numpy(np.int64)
     times_ms = np.zeros((len(index), len(places)))
     np.add.at(times_ms, (number, codes), durations_ms(marks))
     count = np.zeros_like(times_ms)
@@ -423,14 +425,17 @@ def find_marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) 
     pace = pace_of(steps)
     if pace is not None:
         times_ms *= pace.factors(batch, rounds)[:, None]
-    keys = tuple((None if pd.isna(layer) else str(layer), str(phase)) for layer, phase in places)
+    keys = []
+    for layer, phase in places:
+        keys.append((None if pd.isna(layer) else str(layer), str(phase)))
     samples = {}
     for size in np.unique(batch):
-        samples[int(size)] = Samples(times_ms[batch == size], rounds[batch == size])
+        is_of_size = batch == size
+        samples[int(size)] = Samples(times_ms[is_of_size], rounds[is_of_size])
     profiled_rounds = {}
     for size, numbers in profiled.groupby("batch")["round"]:
         profiled_rounds[int(size)] = frozenset(numbers)
-    return Marked(keys, samples, statistic, profiled_rounds)
+    return Marked(tuple(keys), samples, statistic, profiled_rounds)
 
 
 def _mark_cost_ms(

@@ -50,18 +50,18 @@ def step_mfu(recording: Recording, breakdown: Breakdown, hardware: Hardware) -> 
 def _peak(recording: Recording, hardware: Hardware) -> Roof | None:
     """The compute roof of the precision that most FLOPs have: the peak, else the measured one."""
     ours = hardware.roof("compute")
-    by_name = (
-        recording.arrow("kernels", ["name", "flops"]).group_by("name").aggregate([("flops", "sum")])
-    )
+    kernels = recording.arrow("kernels", ["name", "flops"])
+    by_name = kernels.group_by("name").aggregate([("flops", "sum")])
     amounts: Counter[str | None] = Counter()
     for row in by_name.to_pylist():
-        named = kernel_precision(row["name"])
-        amounts[(ours.precision if ours else None) if named == UNKNOWN else named] += (
-            row["flops_sum"] or 0
-        )
+        named: str | None = kernel_precision(row["name"])
+        if named == UNKNOWN:
+            named = ours.precision if ours else None
+        amounts[named] += row["flops_sum"] or 0
     ((precision, _),) = amounts.most_common(1) or ((None, 0),)
-    with_peak = [
-        roof for roof in (*hardware.roofs, *hardware.other_precisions) if roof.level == "compute"
-    ]
-    fitting = [roof for roof in with_peak if roof.precision == precision]
-    return next((roof for roof in fitting if roof.kind == PEAK), fitting[0] if fitting else None)
+    fitting = []
+    for roof in (*hardware.roofs, *hardware.other_precisions):
+        if roof.level == "compute" and roof.precision == precision:
+            fitting.append(roof)
+    peaks = [roof for roof in fitting if roof.kind == PEAK]
+    return next(iter(peaks + fitting), None)

@@ -9,6 +9,7 @@ from statistics import fmean
 
 from .curve import UNKNOWN, Curve, Point
 from .functionals import Condition, Functional, outlier
+from .slow_sizes import least_between
 
 _LEAST_STEPS = 2  # of a probed size, to be told of
 _FENCE = 1.5  # interquartile ranges
@@ -39,8 +40,9 @@ def find_overtaken(
         if size not in larger and len(times_ms) >= _LEAST_STEPS:
             highest[size] = fmean(times_ms), max(times_ms)
     overtaken: list[Overtaken] = []
+    least = least_between(curve.least, curve.unseen)
     for small in sizes:
-        most_ms = (1 - curve.least) * small.time_ms.value
+        most_ms = (1 - least) * small.time_ms.value
         for size, (time_ms, high_ms) in sorted(highest.items()):
             least_ms = small.time_ms.low if size in larger else _fastest_usual_ms(small)
             if size > small.condition and high_ms < least_ms and time_ms <= most_ms:

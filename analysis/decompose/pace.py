@@ -50,7 +50,8 @@ class Pace:
     def factors(self, conditions: Ints, rounds: Ints) -> Floats:
         """Factors of the times of steps, shape (steps,); 1 for a visit without a reference."""
         wanted = pd.MultiIndex.from_arrays([conditions, rounds])
-        return np.asarray(np.exp(-self.logs.reindex(wanted).fillna(0.0)), np.float64)
+        logs = self.logs.reindex(wanted).fillna(0.0)
+        return np.asarray(np.exp(-logs), np.float64)
 
 
 def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
@@ -71,11 +72,15 @@ def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
     references = visits[REFERENCE]
     condition, rounds = (visits.index.get_level_values(level) for level in (0, 1))
     own = visits.groupby(condition).transform("mean")
-    y, x = ((visits - own)[name].to_numpy() for name in ("duration_ns", REFERENCE))
-    conditions, count = condition.nunique(), len(visits)
-    if count < max(_LEAST_VISITS, conditions + 2) or rounds.nunique() < _LEAST_ROUNDS:
+    deviations = visits - own
+    y = deviations["duration_ns"].to_numpy()
+    x = deviations[REFERENCE].to_numpy()
+    count = len(visits)
+    least = max(_LEAST_VISITS, condition.nunique() + 2)
+    if count < least or rounds.nunique() < _LEAST_ROUNDS:
         return None
-    slope, left = _slope(x, y, _MOST_SLOPE), measure_rest(x, y, rounds.to_numpy(), _MOST_SLOPE)
+    slope = _slope(x, y, _MOST_SLOPE)
+    left = measure_rest(x, y, rounds.to_numpy(), _MOST_SLOPE)
     narrows = slope > 0 and left < _MOST_LEFT
     if not narrows or _differs(references, condition, x):
         return None
@@ -96,7 +101,9 @@ def scale_to_pace(steps: pd.DataFrame, by: str = "batch") -> pd.DataFrame:
 
 def _slope(x: Floats, y: Floats, most: float) -> float:
     squares = float(x @ x)
-    return min(float(x @ y) / squares, most) if squares > 0 else 0.0
+    if squares > 0:
+        return min(float(x @ y) / squares, most)
+    return 0.0
 
 
 def measure_rest(x: Floats, y: Floats, rounds: Ints, most_slope: float = inf) -> float:
@@ -104,9 +111,12 @@ def measure_rest(x: Floats, y: Floats, rounds: Ints, most_slope: float = inf) ->
     rest = y.copy()
     for round_ in np.unique(rounds):
         inside = rounds == round_
-        rest[inside] -= max(_slope(x[~inside], y[~inside], most_slope), 0.0) * x[inside]
+        slope = _slope(x[~inside], y[~inside], most_slope)
+        rest[inside] -= max(slope, 0.0) * x[inside]
     squares = float(y @ y)
-    return float(rest @ rest) / squares if squares > 0 else 1.0
+    if squares > 0:
+        return float(rest @ rest) / squares
+    return 1.0
 
 
 def _differs(references: pd.Series, condition: pd.Index, inside: Floats) -> bool:
@@ -117,8 +127,12 @@ def _differs(references: pd.Series, condition: pd.Index, inside: Floats) -> bool
 
     groups = references.groupby(condition)
     means, counts = groups.mean(), groups.size()
-    between = float((counts * (means - references.mean()) ** 2).sum()) / max(len(means) - 1, 1)
-    within = float(inside @ inside) / (len(references) - len(means))
+    freedom_between = len(means) - 1
+    freedom_within = len(references) - len(means)
+    squares = counts * (means - references.mean()) ** 2
+    between = float(squares.sum()) / max(freedom_between, 1)
+    within = float(inside @ inside) / freedom_within
     if len(means) < 2 or within <= 0:
         return False
-    return bool(fdtrc(len(means) - 1, len(references) - len(means), between / within) < _LEVEL)
+    p = fdtrc(freedom_between, freedom_within, between / within)
+    return bool(p < _LEVEL)

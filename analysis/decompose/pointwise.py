@@ -47,17 +47,24 @@ def pointwise_runs(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
     if any(_COMPILED.search(name) for name in names):
         return empty
     rows = rows.sort_values(["step", "device", "stream", "start_ns"], kind="stable")
-    outside = {op: _OUTSIDE.search(str(op)) is not None for op in rows["op"].cat.categories}
-    is_pointwise = rows["name"].map({name: _is_pointwise(name) for name in names}).astype(bool)
-    is_outside = rows["op"].map(outside).astype(object).fillna(False).astype(bool)
-    fits = is_pointwise & rows["phase"].ne("optimizer") & ~is_outside
+    operators = rows["op"].cat.categories
+    outside = {op: _OUTSIDE.search(str(op)) is not None for op in operators}
+    pointwise = {name: _is_pointwise(name) for name in names}
+    is_pointwise = rows["name"].map(pointwise).astype(bool)
+    is_outside = rows["op"].map(outside).astype(object)
+    is_outside = is_outside.fillna(False).astype(bool)
+    in_optimizer = rows["phase"].eq("optimizer")
+    fits = is_pointwise & ~in_optimizer & ~is_outside
     place = rows[["step", "device", "stream"]].astype("Int64").fillna(-1)
     moves = (place != place.shift()).any(axis=1)
     begins = ~fits | ~fits.shift(fill_value=False) | moves
-    rows, begins = rows[fits], begins.cumsum()[fits]
-    family = rows["name"].astype(str).map({name: read_name(name).family for name in names})
-    what = rows["op"].astype(object).where(rows["op"].notna(), family).astype(str)
-    by_run = rows.assign(op=what.str.removeprefix("aten::")).groupby(begins)
+    run = begins.cumsum()[fits]
+    rows = rows[fits]
+    family_of = {name: read_name(name).family for name in names}
+    family = rows["name"].astype(str).map(family_of)
+    op = rows["op"].astype(object).where(rows["op"].notna(), family)
+    op = op.astype(str).str.removeprefix("aten::")
+    by_run = rows.assign(op=op).groupby(run)
     runs = by_run.agg(
         device=("device", "first"),
         what=("op", _join),
@@ -71,7 +78,8 @@ def pointwise_runs(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
     saved = (runs["ms"] - runs["least_ms"]).groupby(device).sum()
     if len(saved):
         runs = runs[device == saved.idxmax()]
-    sums = runs.groupby("what")[["kernels", "runs", "ms", "least_ms"]].sum().astype(float)
+    by_operator = runs.groupby("what")[["kernels", "runs", "ms", "least_ms"]]
+    sums = by_operator.sum().astype(float)
     sums[["ms", "least_ms"]] /= 1e6
     return (sums / len(used)).reset_index()
 
@@ -84,8 +92,15 @@ def _is_pointwise(name: str) -> bool:
 
 
 def _join(names: pd.Series) -> str:
-    runs = [(name, len(list(same))) for name, same in groupby(names)]
-    listed = [name if count == 1 else f"{count} x {name}" for name, count in runs[:_MOST_NAMES]]
-    more = sum(count for _, count in runs[_MOST_NAMES:])
+    listed: list[str] = []
+    more = 0
+    for name, same in groupby(names):
+        count = len(list(same))
+        if len(listed) == _MOST_NAMES:
+            more += count
+        else:
+            listed.append(name if count == 1 else f"{count} x {name}")
     text = ", ".join(listed)
-    return f"{text} and {more} more" if more else text
+    if more:
+        return f"{text} and {more} more"
+    return text

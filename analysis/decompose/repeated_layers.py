@@ -82,7 +82,8 @@ def find_repeated_layers(
             kind = pattern, classes.get(layer), frozenset(work[layer].items())
             alike.setdefault(kind, []).append(layer)
     groups = _group_experts(work, classes)
-    placed = {layer for members in groups.values() for layer in members}
+    placed: set[str] = set()
+    placed.update(*groups.values())
     for (pattern, *_), equal in sorted(alike.items(), key=lambda item: -len(item[1])):
         free = [layer for layer in equal if layer not in placed]
         if len(free) < 2:
@@ -109,8 +110,8 @@ def _count_kernels(kernels: pd.DataFrame, work: dict[str, Counter[Hashable]]) ->
     calls = kernels.groupby(columns, dropna=False)["calls"].sum()
     for (layer, *kernel), count in calls.items():
         if layer in work:
-            call = tuple(None if pd.isna(value) else _strip_numbers(value) for value in kernel)
-            work[layer][call] += int(count)
+            values = [None if pd.isna(value) else _strip_numbers(value) for value in kernel]
+            work[layer][tuple(values)] += int(count)
 
 
 def _add_group(groups: dict[str, tuple[str, ...]], name: str, members: Sequence[str]) -> None:
@@ -141,7 +142,9 @@ def _group_experts(layers: Iterable[str], classes: Mapping[str, str]) -> dict[st
 
 def _strip_numbers(value: Any) -> Any:
     """An entry of a kernel, without the number that XLA gives each instruction of a program."""
-    return _INSTRUCTION.sub("", value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return _INSTRUCTION.sub("", value)
+    return value
 
 
 def in_any_block(layer: str) -> str:
@@ -161,10 +164,10 @@ def is_of_experts(layer: str) -> bool:
 
 def is_expert_of(layer: str, group: str) -> bool:
     """Whether a layer is one of a group of experts, e.g. `experts.3.up` of `experts.*.up`."""
-    return (
-        is_of_experts(group)
-        and re.fullmatch(re.escape(group).replace(r"\*", r"\d+"), layer) is not None
-    )
+    if not is_of_experts(group):
+        return False
+    pattern = re.escape(group).replace(r"\*", r"\d+")
+    return re.fullmatch(pattern, layer) is not None
 
 
 def _numbers_of(layer: str) -> list[tuple[int, str]]:
@@ -176,7 +179,10 @@ def _numbers_of(layer: str) -> list[tuple[int, str]]:
         return [*key, (-1, layer)]
     for part in layer.split("."):
         numbered = _NUMBERED.fullmatch(part)
-        key.append((int(numbered[2]), numbered[1]) if numbered else (-1, part))
+        if numbered:
+            key.append((int(numbered[2]), numbered[1]))
+        else:
+            key.append((-1, part))
     return key
 
 
@@ -227,7 +233,10 @@ def _name_group(pattern: Pattern, members: Sequence[str], every: bool) -> str:
     if every:
         return "*".join(pattern)
     before, behind = map(len, pattern)
-    numbers = [int(member[before : len(member) - behind]) for member in members]
+    numbers = []
+    for member in members:
+        end = len(member) - behind
+        numbers.append(int(member[before:end]))
     return _runs(numbers).join(pattern)
 
 
@@ -238,7 +247,9 @@ def _runs(numbers: Sequence[int]) -> str:
         if not runs or number != runs[-1][-1] + 1:
             runs.append([])
         runs[-1].append(number)
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    texts = []
+    for run in runs:
+        texts.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
     if len(texts) > _MOST_RUNS:
         texts = [*texts[:2], "…", texts[-1]]
     return ",".join(texts)
@@ -262,8 +273,9 @@ def with_groups(layers: pd.Series, names: Mapping[str, str]) -> pd.Series:
     `group_of`.
     """
     codes, different = pd.factorize(layers)
-    texts = np.array([*(names.get(layer, layer) for layer in different), None], dtype=object)
-    return pd.Series(texts[codes], layers.index)
+    texts = [names.get(layer, layer) for layer in different]
+    by_code = np.array([*texts, None], dtype=object)
+    return pd.Series(by_code[codes], layers.index)
 
 
 def group_of(groups: Groups) -> dict[str, str]:

@@ -60,11 +60,11 @@ def select_served(steps: pd.DataFrame, mode: str | None = None) -> ServedSteps:
 
     By default it is the mode with most sizes that have three steps, decode first.
     """
-    by_mode = {name: _on_axis(steps[steps["mode"] == name], name) for name in MODES}
+    by_mode = {}
+    for name in MODES:
+        by_mode[name] = _on_axis(steps[steps["mode"] == name], name)
     if mode is None:
-        mode = max(
-            MODES, key=lambda name: (len(_list_repeated(by_mode[name])), not by_mode[name].empty)
-        )
+        mode = max(MODES, key=lambda name: _rank(by_mode[name]))
     mine = by_mode[mode]
     if mine.empty:
         present = ", ".join(name for name in MODES if not by_mode[name].empty)
@@ -72,15 +72,21 @@ def select_served(steps: pd.DataFrame, mode: str | None = None) -> ServedSteps:
             f"--mode {mode}: no step of the profile is of this mode; it has {present}."
         )
     kept, rare = _leave_out_rare(mine)
+    numbers = {name: len(rows) for name, rows in by_mode.items() if len(rows)}
     return ServedSteps(
         mode=mode,
         steps=kept,
         axis=Axis() if mode == DECODE else Axis("tokens"),
-        numbers={name: len(rows) for name, rows in by_mode.items() if len(rows)},
+        numbers=numbers,
         total=len(steps),
         rare=(rare["batch"].nunique(), len(rare)),
         context=_find_context(kept),
     )
+
+
+def _rank(steps: pd.DataFrame) -> tuple[int, bool]:
+    """How much the steps of a mode tell: their repeated sizes, or else whether there are any."""
+    return len(_list_repeated(steps)), not steps.empty
 
 
 def _leave_out_rare(steps: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -95,7 +101,8 @@ def _leave_out_rare(steps: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 def _on_axis(steps: pd.DataFrame, mode: str) -> pd.DataFrame:
     if mode == DECODE or steps["tokens"].isna().all():
         return steps[steps["batch"].notna()]
-    return steps.assign(requests=steps["batch"], batch=steps["tokens"])[steps["tokens"].notna()]
+    timed = steps[steps["tokens"].notna()]
+    return timed.assign(requests=timed["batch"], batch=timed["tokens"])
 
 
 def _list_repeated(steps: pd.DataFrame) -> Sequence[int]:
@@ -105,13 +112,10 @@ def _list_repeated(steps: pd.DataFrame) -> Sequence[int]:
 
 def _find_context(steps: pd.DataFrame) -> Context | None:
     requests = steps["requests"] if "requests" in steps else steps["batch"]
-    context = (steps["context_tokens"] / requests).groupby(steps["batch"]).median().dropna()
+    per_request = steps["context_tokens"] / requests
+    context = per_request.groupby(steps["batch"]).median().dropna()
     if context.empty:
         return None
-    first, last = context.index[0], context.index[-1]
-    return Context(
-        (first, float(context.iloc[0])),
-        (last, float(context.iloc[-1])),
-        float(context.min()),
-        float(context.max()),
-    )
+    first = context.index[0], float(context.iloc[0])
+    last = context.index[-1], float(context.iloc[-1])
+    return Context(first, last, float(context.min()), float(context.max()))

@@ -98,17 +98,18 @@ class SlowSteps:
     @property
     def verb(self) -> str:
         """The verb of a sentence on `often`."""
-        return "takes" if self.often.startswith(("1 step", "about 1 step")) else "take"
+        if self.often.startswith(("1 step", "about 1 step")):
+            return "takes"
+        return "take"
 
 
 def _sentence(steps: SlowSteps) -> str:
     where = "" if steps.batch is None else f" at batch {steps.batch}"
     ratio = number(steps.slow_ms / steps.usual_ms, 2)
     subject = steps.often[0].upper() + steps.often[1:]
-    said = (
-        f"{subject}{where} {steps.verb} {ratio} times as long: {number(steps.slow_ms)} instead of "
-        f"{number(steps.usual_ms)} ms, {percent(steps.share)} of a step's time"
-    )
+    times = f"{number(steps.slow_ms)} instead of {number(steps.usual_ms)} ms"
+    share = f"{percent(steps.share)} of a step's time"
+    said = f"{subject}{where} {steps.verb} {ratio} times as long: {times}, {share}"
     every = counted(steps.steps, "step")
     if len(steps.slow) == 1:
         return f"{said} (1 of {every}; seen once)."
@@ -119,7 +120,8 @@ def _sentence(steps: SlowSteps) -> str:
         count += f": {listed}{more}"
     clauses = []
     for common in steps.in_common:
-        clauses.append(f"{number(common.slow)} {common.what} instead of {number(common.usual)}")
+        slow, usual = number(common.slow), number(common.usual)
+        clauses.append(f"{slow} {common.what} instead of {usual}")
     if not clauses:
         return f"{said} ({count}). No counter tells them from the others."
     return f"{said} ({count}). In common: {', '.join(clauses)}."
@@ -138,16 +140,20 @@ def slow_steps(recording: Recording, steps: pd.DataFrame) -> tuple[SlowSteps, ..
     tables = [rows for _, rows in steps.groupby("batch", dropna=False)]
     timed = [_take_timed(rows) for rows in tables]
     patterns = find_patterns({place: _times_of(rows) for place, rows in enumerate(timed)})
-    of_batches = (
-        _of_batch(rows, timed[place], patterns[place]) for place, rows in enumerate(tables)
-    )
-    return tuple(filter(None, of_batches))
+    slow = []
+    for place, rows in enumerate(tables):
+        of_batch = _of_batch(rows, timed[place], patterns[place])
+        if of_batch is not None:
+            slow.append(of_batch)
+    return tuple(slow)
 
 
 def _take_timed(steps: pd.DataFrame) -> pd.DataFrame:
     """The steps of one batch size that ran unprofiled, else the profiled ones, in their order."""
     profiled = steps["profiled"].astype(bool)
-    return (steps if profiled.all() else steps[~profiled]).sort_values("step")
+    if not profiled.all():
+        steps = steps[~profiled]
+    return steps.sort_values("step")
 
 
 def _times_of(steps: pd.DataFrame) -> tuple[Floats, Ints]:
@@ -176,12 +182,14 @@ def _of_batch(steps: pd.DataFrame, timed: pd.DataFrame, pattern: Pattern) -> Slo
     in_common = _find_common(timed, slow) or _find_common_of_profiled(profiled)
     whole = in_whole_periods(visits, pattern.period)
     batch = timed["batch"].iloc[0]
+    numbers = timed["step"].to_numpy()[slow]
+    slow_ms, usual_ms = times_ms[slow].mean(), times_ms[~slow].mean()
     return SlowSteps(
         batch=None if pd.isna(batch) else int(batch),
         steps=len(timed),
-        slow=tuple(map(int, timed["step"].to_numpy()[slow])),
-        slow_ms=float(times_ms[slow].mean()),
-        usual_ms=float(times_ms[~slow].mean()),
+        slow=tuple(map(int, numbers)),
+        slow_ms=float(slow_ms),
+        usual_ms=float(usual_ms),
         share=slow_share(times_ms[whole], slow[whole]),
         period=pattern.period,
         in_common=tuple(in_common),
@@ -190,7 +198,9 @@ def _of_batch(steps: pd.DataFrame, timed: pd.DataFrame, pattern: Pattern) -> Slo
 
 def _are_telling(slow: Bools) -> bool:
     """Whether profiled steps alone tell of slow ones: few of them may be a warm-up."""
-    return len(slow) >= _LEAST_PROFILED and bool(slow.mean() <= 1 / 2)
+    if len(slow) < _LEAST_PROFILED:
+        return False
+    return bool(slow.mean() <= 1 / 2)
 
 
 def _find_common_of_profiled(steps: pd.DataFrame) -> list[InCommon]:
@@ -199,11 +209,11 @@ def _find_common_of_profiled(steps: pd.DataFrame) -> list[InCommon]:
     if len(times_ms) < 2:
         return []
     slow = times_ms > np.median(times_ms)
-    beyond_ms = float((times_ms - faster_half(times_ms))[slow].sum())
+    beyond_ms = times_ms - faster_half(times_ms)
     waits_ms = np.nan_to_num(_numbers(steps, "input_ns")) / 1e6
     usual_ms = float(waits_ms[~slow].mean())
-    waits_more_ms = float((waits_ms - usual_ms)[slow].sum())
-    if waits_more_ms > beyond_ms / 2:
+    waits_more_ms = waits_ms - usual_ms
+    if waits_more_ms[slow].sum() > beyond_ms[slow].sum() / 2:
         return [InCommon(_INPUT, float(waits_ms[slow].mean()), usual_ms)]
     return []
 
@@ -212,7 +222,8 @@ def _numbers(steps: pd.DataFrame, name: str) -> Floats:
     """A column as numbers; NaN where it is unknown."""
     if name not in steps:
         return np.full(len(steps), np.nan)
-    return np.asarray(steps[name].astype("Float64").to_numpy(np.float64, na_value=np.nan))
+    nullable = steps[name].astype("Float64")
+    return np.asarray(nullable.to_numpy(np.float64, na_value=np.nan))
 
 
 def _find_common(steps: pd.DataFrame, slow: Bools) -> list[InCommon]:
@@ -229,8 +240,8 @@ def _find_common(steps: pd.DataFrame, slow: Bools) -> list[InCommon]:
         is_high = mine > np.nanquantile(others, _USUAL)
         is_far = mine - usual > abs(usual) * least_more
         if (is_high & is_far).mean() >= _MOST_OF:
-            median = float(np.median(mine))
-            in_common.append(InCommon(what, abs(median) * scale, abs(usual) * scale))
+            slow_value = abs(float(np.median(mine))) * scale
+            in_common.append(InCommon(what, slow_value, abs(usual) * scale))
     return in_common
 
 

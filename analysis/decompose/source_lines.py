@@ -23,9 +23,11 @@ def lines_of(recording: Recording, names: Mapping[str, str] | None = None) -> pd
     or idle time.
     """
     rows = recording.frame("lines", COLUMNS)
-    at = [f"{file}:{line}" for file, line in zip(rows["file"], rows["line"], strict=True)]
+    names = names or {}
+    places = zip(rows["file"], rows["line"], strict=True)
+    at = [f"{file}:{line}" for file, line in places]
     kind = [IDLE if pd.isna(op) else KERNELS for op in rows["op"]]
-    layer = [(names or {}).get(layer, layer) for layer in rows["layer"]]
+    layer = [names.get(layer, layer) for layer in rows["layer"]]
     return rows.assign(at=at, kind=kind, layer=layer)
 
 
@@ -35,19 +37,21 @@ def main_lines(lines: pd.DataFrame) -> Lines:
     """
     term = ["layer", "phase", "kind", "at"]
     total = _sum_times(lines, ["batch", *term])
-    busy = total[total["kind"] != IDLE]
-    idle = total[total["kind"] == IDLE].groupby(term, dropna=False)["duration_ns"].sum()
-    by_batch: dict[Any, dict[Key, str]] = {batch: {} for batch in lines["batch"].unique()}
+    is_idle = total["kind"] == IDLE
+    idle = total[is_idle].groupby(term, dropna=False)["duration_ns"].sum()
+    main: dict[Key, str] = {}
     for row in _longest_last(idle.reset_index()):
-        for of_batch in by_batch.values():
-            of_batch[Key.of(row.layer, row.phase, row.kind)] = row.at
-    for row in _longest_last(busy):
-        by_batch[row.batch][Key.of(row.layer, row.phase, row.kind)] = row.at
+        main[Key.of(row.layer, row.phase, row.kind)] = row.at
+    by_batch = {batch: dict(main) for batch in lines["batch"].unique()}
+    for row in _longest_last(total[~is_idle]):
+        key = Key.of(row.layer, row.phase, row.kind)
+        by_batch[row.batch][key] = row.at
     return by_batch
 
 
 def _sum_times(lines: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    return lines.groupby(keys, dropna=False, sort=False)["duration_ns"].sum().reset_index()
+    groups = lines.groupby(keys, dropna=False, sort=False)
+    return groups["duration_ns"].sum().reset_index()
 
 
 def _longest_last(rows: pd.DataFrame) -> Iterable[Any]:
@@ -63,12 +67,18 @@ def by_line(times: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
     total = _sum_times(lines, [*keys, "at"])
     # plain floats: the recorded ones are nullable, and would make the amounts so
     durations_ns = total["duration_ns"].astype(np.float64)
-    sums_ns = durations_ns.groupby([total[key] for key in keys], dropna=False).transform("sum")
-    total["part"] = (durations_ns / sums_ns.where(sums_ns > 0)).fillna(1.0)
+    by_operator = durations_ns.groupby([total[key] for key in keys], dropna=False)
+    sums_ns = by_operator.transform("sum")
+    part = durations_ns / sums_ns.where(sums_ns > 0)
+    total["part"] = part.fillna(1.0)
     operator = times["op"].where(times["name"] != IDLE, None)
     parts = total[[*keys, "at", "part"]]
     spread = times.assign(op=operator).merge(parts, on=keys, how="left")
-    part, at = spread.pop("part").fillna(1.0), spread.pop("at").fillna(NO_LINE)
-    amounts = spread.select_dtypes("number").columns.difference(["step", "batch"], sort=False)
+    part = spread.pop("part").fillna(1.0)
+    at = spread.pop("at").fillna(NO_LINE)
+    numbers = spread.select_dtypes("number").columns
+    amounts = numbers.difference(["step", "batch"], sort=False)
     spread[amounts] = spread[amounts].mul(part, axis=0)
-    return spread.assign(line=at.where(spread["name"] != IDLE, f"{IDLE} at " + at))
+    is_work = spread["name"] != IDLE
+    spread["line"] = at.where(is_work, f"{IDLE} at " + at)
+    return spread

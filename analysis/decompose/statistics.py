@@ -9,10 +9,10 @@ Hinkley, Bootstrap Methods and their Application (1997), sections 2.4 and 3.8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +21,18 @@ from ...profiling.attribution.step_pattern import faster_half
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+_Name = TypeVar("_Name", bound=Hashable)
 
 CONFIDENCE = 0.95
 LEVEL = 0.05  # of tests, per family
 MATERIAL = 0.02  # of a step's time; a smaller effect is no anomaly, however significant it is
-# the same where one process made the rounds on a CPU: its place in memory makes about 2 %
-MATERIAL_IN_ONE_PROCESS = 0.05
 REPLICATES = 2000
 _SEED = 0
 _TAIL = 0.1  # share of the replicates left out at each end for their spread
 # The same for a time: medians of single steps in few rounds have few distinct values, and more of
 # them are needed.
 _TAIL_OF_TIMES = 0.05
+_MOST_FREEDOM = 1e6  # beyond it Student's t is normal
 LARGEST_LOG = 700.0  # whose exponential is a number
 # A spread below this share of the values is rounding.
 RELATIVE_ROUNDING = 1e-9
@@ -72,12 +72,24 @@ def round_counts(rounds: int) -> Floats:
     return counts_of(resample_rounds(max(rounds, 1)), rounds)
 
 
+def group_equal(names: Sequence[_Name]) -> tuple[list[_Name], Floats]:
+    """The different names, and a matrix that adds up what has the same one, shape (names,
+    different).
+    """
+    different = list(dict.fromkeys(names))
+    member = np.zeros((len(names), len(different)))
+    for place, name in enumerate(names):
+        member[place, different.index(name)] = 1.0
+    return different, member
+
+
 def medians(values: Floats, axis: int = -1) -> Any:
     """Medians without the NaN; every row holds a number. np.nanmedian gives the same in ten times
     the time.
     """
     ordered = np.moveaxis(np.sort(values, axis=axis), axis, -1)  # NaN last
-    counts = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
+    counts = np.count_nonzero(~np.isnan(ordered), axis=-1)
+    counts = counts[..., None]
     below = np.take_along_axis(ordered, (counts - 1) // 2, -1)
     above = np.take_along_axis(ordered, counts // 2, -1)
     return ((below + above) / 2)[..., 0]
@@ -89,9 +101,11 @@ def median_by_group(values: Floats, group: Ints, groups: int) -> Floats:
     """
     counts = np.bincount(group, minlength=groups)
     is_filled = counts > 0
-    ordered, first = values[np.lexsort((values, group))], np.cumsum(counts) - counts
-    first, counts = first[is_filled], counts[is_filled]
-    below, above = ordered[first + (counts - 1) // 2], ordered[first + counts // 2]
+    ordered = values[np.lexsort((values, group))]
+    first = (np.cumsum(counts) - counts)[is_filled]
+    counts = counts[is_filled]
+    below = ordered[first + (counts - 1) // 2]
+    above = ordered[first + counts // 2]
     medians = np.full(groups, np.nan)
     medians[is_filled] = (below + above) / 2
     return medians
@@ -121,7 +135,9 @@ STATISTICS: dict[str, Callable[..., Any]] = {
 def spread_of(values: Floats, center: float) -> float | None:
     """Interquartile range of values over their center; None for a single one."""
     low, high = np.percentile(values, [25, 75])
-    return float((high - low) / center) if len(values) > 1 else None
+    if len(values) > 1:
+        return float((high - low) / center)
+    return None
 
 
 def replicate(rounds: Sequence[Floats], drawn: Ints, statistic: str = "median") -> Floats:
@@ -155,8 +171,10 @@ def _central_range(values: Floats, tail: float) -> float:
     last = len(values) - 1
     low, high = tail * last, (1 - tail) * last
     below_low, below_high = int(low), int(high)
-    above_low, above_high = min(below_low + 1, last), min(below_high + 1, last)
-    ordered = np.partition(values, sorted({below_low, above_low, below_high, above_high, last}))
+    above_low = min(below_low + 1, last)
+    above_high = min(below_high + 1, last)
+    places = {below_low, above_low, below_high, above_high, last}
+    ordered = np.partition(values, sorted(places))
     if np.isnan(ordered[last]):
         return float("nan")
 
@@ -192,7 +210,8 @@ def _central_error(replicates: Floats, tail: float) -> float:
     """Standard deviation of normal replicates with the same central range."""
     from scipy.special import ndtri
 
-    return _central_range(replicates, tail) / 2 / float(ndtri(1 - tail))
+    half = _central_range(replicates, tail) / 2
+    return half / float(ndtri(1 - tail))
 
 
 def _student(freedom: Any) -> Any:
@@ -204,7 +223,9 @@ def _student(freedom: Any) -> Any:
 
 def mean_error(blocks: Floats) -> float:
     """Standard error of the mean of independent values; 0 of a single one."""
-    return float(np.std(blocks, ddof=1) / np.sqrt(len(blocks))) if len(blocks) > 1 else 0.0
+    if len(blocks) > 1:
+        return float(np.std(blocks, ddof=1) / np.sqrt(len(blocks)))
+    return 0.0
 
 
 def block_estimate(value: float, error: float, freedom: float, scale: float) -> Estimate:
@@ -218,10 +239,25 @@ def block_estimate(value: float, error: float, freedom: float, scale: float) -> 
         return Estimate(value, -np.inf, np.inf, 1.0)
     from scipy.special import stdtr
 
-    error = max(error, RELATIVE_ROUNDING * abs(scale), np.finfo(float).tiny)
+    rounding = RELATIVE_ROUNDING * abs(scale)
+    error = max(error, rounding, np.finfo(float).tiny)
     half = float(_student(freedom)) * error
-    p = float(2 * stdtr(freedom, -abs(value) / error))
-    return Estimate(value, value - half, value + half, p)
+    tail = stdtr(freedom, -abs(value) / error)
+    return Estimate(value, value - half, value + half, float(2 * tail))
+
+
+def with_unseen(seen: Estimate, freedom: float, error: float) -> Estimate:
+    """An estimate of some degrees of freedom whose interval holds a spread of a known standard
+    error, too, which the data behind it do not show.
+
+    The degrees of freedom are as of `sum_estimate`: a known error has all of them.
+    """
+    if not error or not np.isfinite(seen.high):
+        return seen
+    shown = (seen.high - seen.low) / 2 / float(_student(freedom))
+    whole = float(np.hypot(shown, error))
+    together = freedom * (whole / max(shown, RELATIVE_ROUNDING * error)) ** 4
+    return block_estimate(seen.value, whole, min(together, _MOST_FREEDOM), seen.value)
 
 
 def at_most(estimate: Estimate, most: float, freedom: float) -> float:
@@ -258,7 +294,8 @@ def time_estimate(
         error = max(error, float(np.std(logs)))
     error *= np.sqrt(rounds / freedom)
     half = float(_student(freedom)) * error
-    low, high = value * float(np.exp(-half)), value * float(np.exp(half))
+    low = value * float(np.exp(-half))
+    high = value * float(np.exp(half))
     return Estimate(value, low, high, 0.0)
 
 
@@ -270,11 +307,14 @@ def sum_estimate(times: Sequence[Estimate], weights: Floats, rounds: Sequence[in
     freedom = np.array(rounds, np.float64) - 1
     values = np.array([time.value for time in times])
     halves = np.log([time.high / time.value for time in times])
-    variances = (np.abs(weights) * values * halves / _student(freedom)) ** 2
+    errors = np.abs(weights) * values * halves / _student(freedom)
+    variances = errors**2
     whole = variances.sum()
     together = float(whole**2 / (variances**2 / freedom).sum())
     scale = float(np.abs(weights * values).max())
-    return block_estimate(float(weights @ values), float(np.sqrt(whole)), together, scale)
+    value = float(weights @ values)
+    error = float(np.sqrt(whole))
+    return block_estimate(value, error, together, scale)
 
 
 def effective_rounds(rounds: npt.ArrayLike, sizes: npt.ArrayLike) -> float:
@@ -285,9 +325,12 @@ def effective_rounds(rounds: npt.ArrayLike, sizes: npt.ArrayLike) -> float:
     with noise proportional to the sizes, and at most as many as one part has. A part of size 0 does
     not count; if all are 0, the fewest rounds do.
     """
-    free, variances = np.asarray(rounds, np.float64) - 1, np.asarray(sizes, np.float64) ** 2
+    free = np.asarray(rounds, np.float64) - 1
+    variances = np.asarray(sizes, np.float64) ** 2
     if variances.any():
-        free, variances = free[variances > 0], variances[variances > 0] / variances.sum()
+        counts = variances > 0
+        free = free[counts]
+        variances = variances[counts] / variances.sum()
     if free.min() < 1 or not variances.any():
         return float(free.min()) + 1
     together = 1 / (variances**2 / free).sum()
@@ -295,30 +338,38 @@ def effective_rounds(rounds: npt.ArrayLike, sizes: npt.ArrayLike) -> float:
 
 
 _LEAST_ROWS = 3  # whose spreads tell what is usual
-_MOST_PRIOR = (
-    12.0  # degrees of freedom that the usual spread has at most: rows of a round vary alike
-)
+# degrees of freedom that the usual spread has at most: rows of a round vary alike
+_MOST_PRIOR = 12.0
 _LEAST_OF_USUAL = 1e-4  # of the usual variance; rows below it are alike by chance
 
 
 def moderate(
-    estimates: Sequence[Estimate], rounds: Sequence[float], sizes: Sequence[float]
+    estimates: Sequence[Estimate],
+    rounds: Sequence[float],
+    sizes: Sequence[float],
+    unseen: float = 0.0,
 ) -> list[Estimate]:
-    """Estimates of many rows, whose relative spreads tell each other the usual one.
+    """Estimates of many rows, whose relative spreads tell each other the usual one. Each varies by
+    `unseen` of its size besides, see `with_unseen`.
 
     Few rounds may be alike by chance, so the variance of a row, over its size, is averaged with
     the usual one, by degrees of freedom, and is not less than the usual one. Source of the usual
     one: Smyth, Linear Models and Empirical Bayes Methods, Statist. Appl. Genet. Mol. Biol. 3
     (2004), section 6.2.
     """
-    listed = list(estimates)
-    high = np.array([value.high for value in listed])
-    free, scale = np.asarray(rounds, np.float64) - 1, np.asarray(sizes, np.float64)
+    listed = []
+    for value, count, size in zip(estimates, rounds, sizes, strict=True):
+        listed.append(with_unseen(value, count - 1, unseen * size))
+    high = np.array([value.high for value in estimates])
+    low = np.array([value.low for value in estimates])
+    free = np.asarray(rounds, np.float64) - 1
+    scale = np.asarray(sizes, np.float64)
     bounded = np.flatnonzero(np.isfinite(high) & (free > 0) & (scale > 0))
     if len(bounded) < _LEAST_ROWS:
         return listed
-    free, scale = free[bounded], scale[bounded]
-    half = (high[bounded] - [listed[place].low for place in bounded]) / 2
+    free = free[bounded]
+    scale = scale[bounded]
+    half = (high[bounded] - low[bounded]) / 2
     variances = (half / _student(free) / scale) ** 2
     variances = np.maximum(variances, _LEAST_OF_USUAL * np.median(variances))
     usual, prior = _usual_variance(variances, free)
@@ -326,8 +377,9 @@ def moderate(
     averaged = (prior * usual + free * variances) / together
     errors = np.sqrt(np.maximum(averaged, usual)) * scale
     for place, error, freedom in zip(bounded.tolist(), errors, together, strict=True):
-        value = listed[place].value
-        listed[place] = block_estimate(value, float(error), float(freedom), sizes[place])
+        mean, size = listed[place].value, sizes[place]
+        alike = block_estimate(mean, float(error), float(freedom), size)
+        listed[place] = with_unseen(alike, float(freedom), unseen * size)
     return listed
 
 
@@ -337,13 +389,15 @@ def _usual_variance(variances: Floats, free: Floats) -> tuple[float, float]:
 
     if not variances.any():
         return 0.0, _MOST_PRIOR
-    logs = np.log(variances) - digamma(free / 2) + np.log(free / 2)
-    expected = np.mean(polygamma(1, free / 2))
+    halves = free / 2
+    logs = np.log(variances) - digamma(halves) + np.log(halves)
+    expected = np.mean(polygamma(1, halves))
     beyond = float(np.var(logs, ddof=1) - expected)
     priors = np.geomspace(0.1, _MOST_PRIOR, 200)
-    nearest = np.argmin(np.abs(polygamma(1, priors / 2) - beyond))
-    prior = float(priors[nearest])
-    log = np.mean(logs) + digamma(prior / 2) - np.log(prior / 2)
+    distances = np.abs(polygamma(1, priors / 2) - beyond)
+    prior = float(priors[np.argmin(distances)])
+    half = prior / 2
+    log = np.mean(logs) + digamma(half) - np.log(half)
     return float(np.exp(log)), prior
 
 
@@ -371,7 +425,9 @@ def fieller(
     if not (bottom and np.isfinite(top_error)):
         return Estimate(ratio, -np.inf, np.inf, p)
     tops, bottoms = tops / top_error, bottoms / bottom_error
-    correlation = (error(tops + bottoms) ** 2 - error(tops - bottoms) ** 2) / 4
+    sum_variance = error(tops + bottoms) ** 2
+    difference_variance = error(tops - bottoms) ** 2
+    correlation = (sum_variance - difference_variance) / 4
     correlation = min(max(correlation, -1.0), 1.0)
     # The ratios r for which top - r·bottom cannot be distinguished from 0 lie between the roots of
     # a·r² - 2·b·r + c.
@@ -411,14 +467,17 @@ def share_estimate(logs: Floats, pooled: tuple[float, float], *, alone: bool = F
 
 def share_of_log(log: Estimate) -> Estimate:
     """The share of a time that is saved, from the logarithm of its ratio with its interval."""
-    return Estimate(share_saved(log.value), share_saved(log.high), share_saved(log.low), log.p)
+    least, most = share_saved(log.high), share_saved(log.low)
+    return Estimate(share_saved(log.value), least, most, log.p)
 
 
 def share_saved(log: float) -> float:
     """The share of a time that is saved, from the logarithm of its ratio; -inf where that is beyond
     all numbers.
     """
-    return 1 - float(np.exp(log)) if log < LARGEST_LOG else -np.inf
+    if log < LARGEST_LOG:
+        return 1 - float(np.exp(log))
+    return -np.inf
 
 
 def pool_variance(groups: Sequence[Floats]) -> tuple[float, float]:
@@ -426,7 +485,9 @@ def pool_variance(groups: Sequence[Floats]) -> tuple[float, float]:
     freedom = sum(len(group) - 1 for group in groups)
     if not freedom:
         return 0.0, 0.0
-    squares = sum(float(np.var(group)) * len(group) for group in groups)
+    squares = 0.0
+    for group in groups:
+        squares += float(np.var(group)) * len(group)
     return squares / freedom, float(freedom)
 
 
@@ -449,7 +510,9 @@ def normal_estimate(value: float, error: float) -> Estimate:
     from scipy.special import ndtr, ndtri
 
     half = float(ndtri((1 + CONFIDENCE) / 2)) * error
-    p = float(2 * ndtr(-abs(value) / error)) if error > 0 else float(value == 0)
+    p = float(value == 0)
+    if error > 0:
+        p = float(2 * ndtr(-abs(value) / error))
     return Estimate(value, value - half, value + half, p)
 
 
@@ -464,6 +527,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted = [1.0] * len(p_values)
     largest = 0.0
     for rank, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        untested = len(p_values) - rank
+        largest = max(largest, min(1.0, untested * p_values[i]))
         adjusted[i] = largest
     return adjusted

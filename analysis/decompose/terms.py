@@ -47,6 +47,7 @@ from .statistics import (
     counts_of,
     effective_rounds,
     estimate,
+    group_equal,
     holm,
     moderate,
     round_counts,
@@ -117,7 +118,9 @@ def work_label(layer: str | None, phase: str | None, layer_class: str | None = N
     """
     if layer is not None:
         return " ".join(filter(None, (layer_label(layer, layer_class), phase)))
-    return OPTIMIZER if phase == OPTIMIZER else f"{phase or 'work'} {OUTSIDE}"
+    if phase == OPTIMIZER:
+        return OPTIMIZER
+    return f"{phase or 'work'} {OUTSIDE}"
 
 
 def is_outside(label: str) -> bool:
@@ -127,7 +130,9 @@ def is_outside(label: str) -> bool:
 
 def layer_label(layer: str, layer_class: str | None) -> str:
     """A layer's path, and its class if that is known."""
-    return f"{layer} ({layer_class})" if layer_class else layer
+    if layer_class:
+        return f"{layer} ({layer_class})"
+    return layer
 
 
 @dataclass(frozen=True)
@@ -196,6 +201,14 @@ class Terms:
     # terms over some of the conditions, each from more rounds than these; see `Curve.focused`
     focused: tuple[Terms, ...] = ()
 
+    def time_ms(self, key: Key | None, condition: Condition) -> float | None:
+        """Time of a term at a condition; None where no step of it was profiled, or without such a
+        term.
+        """
+        if key not in self.keys or condition not in self.conditions:
+            return None
+        return float(self.values_ms[self.conditions.index(condition), self.keys.index(key)])
+
     def covers(self, functional: Functional) -> bool:
         """Whether every condition of a functional has a profiled step, so that it can be split."""
         return set(functional.conditions) <= set(self.behind(functional).conditions)
@@ -245,9 +258,11 @@ class Terms:
             return terms.sum(functional, wanted)
         weights = coefficients(functional, self.conditions)
         chosen = np.array([wanted is None or wanted(key) for key in self.keys], bool)
-        value = float((weights @ self.values_ms)[chosen].sum())
+        values = weights @ self.values_ms
         replicates = np.einsum("b,rbt->r", weights, self.replicates_ms[:, :, chosen])
-        return estimate(value, replicates, self._rounds(functional), self._scale(weights))
+        rounds = self._rounds(functional)
+        scale = self._scale(weights)
+        return estimate(float(values[chosen].sum()), replicates, rounds, scale)
 
     def sum_weighted(
         self, functional: Functional, key: Key, weights: Mapping[Condition, float]
@@ -262,13 +277,13 @@ class Terms:
         scale = self._scale(coefficients(functional, self.conditions))
         return self._estimate(functional, listed, self.keys.index(key), scale)
 
-    def moderate(self, functional: Functional) -> list[Estimate]:
+    def moderate(self, functional: Functional, unseen: float = 0.0) -> list[Estimate]:
         """The contribution of each term, with an interval that allows for the usual spread of all
-        terms, see `statistics.moderate`.
+        terms, see `statistics.moderate`, and for an unseen one of each time.
         """
         terms = self.behind(functional)
         if terms is not self:
-            return terms.moderate(functional)
+            return terms.moderate(functional, unseen)
         weights = coefficients(functional, self.conditions)
         scale = self._scale(weights)
         estimates, rounds, sizes = [], [], []
@@ -276,22 +291,19 @@ class Terms:
             estimates.append(self._estimate(functional, weights, column, scale))
             rounds.append(self._rounds(functional, values))
             sizes.append(float(np.linalg.norm(weights * values)))
-        return moderate(estimates, rounds, sizes)
+        return moderate(estimates, rounds, sizes, unseen)
 
     def group_by(self, group: Callable[[Key], Key]) -> Terms:
         """Add up the terms by another key, a function of the present one."""
-        groups = [group(key) for key in self.keys]
-        keys = tuple(dict.fromkeys(groups))
-        member = np.zeros((len(groups), len(keys)))
-        for term, key in enumerate(groups):
-            member[term, keys.index(key)] = 1.0
+        keys, member = group_equal([group(key) for key in self.keys])
         replicates_ms = np.tensordot(member, self.replicates_ms, (0, 2))
+        focused = [terms.group_by(group) for terms in self.focused]
         return replace(
             self,
-            keys=keys,
+            keys=tuple(keys),
             values_ms=self.values_ms @ member,
             replicates_ms=np.moveaxis(replicates_ms, 0, 2),
-            focused=tuple(terms.group_by(group) for terms in self.focused),
+            focused=tuple(focused),
         )
 
     def curve(self, steps: pd.DataFrame, by: str = "batch") -> Curve:
@@ -316,7 +328,8 @@ class Terms:
 
     def _scale(self, weights: Floats) -> float:
         """The largest contribution of a term at a condition, against which rounding is judged."""
-        return float(np.abs(weights[:, None] * self.values_ms).max(initial=0.0))
+        contributions = np.abs(weights[:, None] * self.values_ms)
+        return float(contributions.max(initial=0.0))
 
     def _estimate(
         self, functional: Functional, weights: Floats, term: int, scale: float
@@ -332,9 +345,11 @@ class Terms:
         """
         weights = coefficients(functional, self.conditions)
         counted = np.flatnonzero(weights)
-        sizes = np.zeros(len(counted)) if values is None else (weights * values)[counted]
         rounds = [self.rounds[self.conditions[index]] for index in counted]
-        return effective_rounds(rounds, sizes)
+        if values is None:
+            return effective_rounds(rounds, np.zeros(len(counted)))
+        sizes = weights * values
+        return effective_rounds(rounds, sizes[counted])
 
 
 def estimate_terms(
@@ -415,7 +430,8 @@ def in_rounds(
     of_rounds = kernel_times["step"].isin(steps.loc[inside, "step"])
     lacking = set(conditions) - set(kernel_times.loc[of_rounds, by])
     elsewhere = steps["profiled"].astype(bool) & steps[by].isin(lacking)
-    return kernel_times[of_rounds | kernel_times[by].isin(lacking)], steps[inside | elsewhere]
+    of_others = kernel_times[by].isin(lacking)
+    return kernel_times[of_rounds | of_others], steps[inside | elsewhere]
 
 
 def terms_of(
@@ -433,7 +449,9 @@ def terms_of(
     if shared is None:
         rounds_of = [set(sample.rounds.tolist()) for sample in samples.values()]
         shared = sorted(set.intersection(*rounds_of))
-    drawn = None if statistic is None and len(shared) < 2 else round_counts(len(shared))
+    drawn = None
+    if statistic is not None or len(shared) > 1:
+        drawn = round_counts(len(shared))
     generator = np.random.default_rng(_SEED)
     values, replicates = [], []
     profiled, rounds = {}, {}
@@ -444,7 +462,8 @@ def terms_of(
         value = (taken @ times)[0]
         profiled[condition] = (n, int(np.count_nonzero(taken)))
         if drawn is None:
-            counts = counts_of(generator.integers(0, n, (REPLICATES, n)), n)
+            drawn_steps = generator.integers(0, n, (REPLICATES, n))
+            counts = counts_of(drawn_steps, n)
             rounds[condition] = n
         else:
             member = np.array(shared)[:, None] == sample.rounds[used]
@@ -475,11 +494,13 @@ def main_kernels(
     place = ["layer", "phase", "batch"]
     wanted = kernel_times["batch"].isin(batches) & (kernel_times["name"] != IDLE)
     kernels = kernel_times.loc[wanted, [*place, "name", "exclusive_ms"]]
-    total = kernels.groupby([*place, "name"], dropna=False)["exclusive_ms"].sum().reset_index()
+    by_name = kernels.groupby([*place, "name"], dropna=False)
+    total = by_name["exclusive_ms"].sum().reset_index()
     largest = total.sort_values("exclusive_ms").drop_duplicates(place, keep="last")
+    column = {batch: i for i, batch in enumerate(batches)}
     names: dict[tuple[str | None, str | None], list[str | None]] = {}
     for row in largest.itertuples():
         key = Key.of(row.layer, row.phase, KERNELS)
         of_batches = names.setdefault((key.layer, key.phase), [None] * len(batches))
-        of_batches[list(batches).index(row.batch)] = row.name
+        of_batches[column[row.batch]] = row.name
     return names

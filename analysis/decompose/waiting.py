@@ -16,6 +16,7 @@ from math import ceil, sqrt
 import numpy as np
 import pandas as pd
 
+from ...base.numbers import percent
 from ...profiling.recording.disturbed import LEAST_ROUNDS, select_used_steps
 from .averaged_steps import samples_of_time
 from .pace import measure_rest
@@ -45,38 +46,38 @@ class Waiting:
             )
         rounds = max(ceil(self.left * self.rounds), LEAST_ROUNDS)
         quiet_s = self.seconds * rounds / self.rounds
-        sooner = (
-            f", and as narrow after about {rounds} of its {self.rounds} rounds, in {quiet_s:.0f} s "
-            "or less"
-            if rounds < self.rounds
-            else ""
+        text = (
+            f"Waits for a core explain {percent(1 - self.left)} of the variance of the "
+            f"{self.visits} visits. Intervals of a quiet run like this one would be about "
+            f"{sqrt(self.left):.1f} times as wide"
         )
-        return (
-            f"Waits for a core explain {1 - self.left:.0%} of the variance of the {self.visits} "
-            f"visits. Intervals of a quiet run like this one would be about {sqrt(self.left):.1f} "
-            f"times as wide{sooner}."
-        ).replace("%", " %")
+        if rounds < self.rounds:
+            text += (
+                f", and as narrow after about {rounds} of its {self.rounds} rounds, in "
+                f"{quiet_s:.0f} s or less"
+            )
+        return f"{text}."
 
 
-def waiting_of(steps: pd.DataFrame, by: str = "batch") -> Waiting | None:
+def waiting_of(steps: pd.DataFrame) -> Waiting | None:
     """How much waits explain of a sweep's timed steps; None without waits, or of too few visits."""
     if WAITS not in steps:
         return None
     timed = select_used_steps(steps)
     timed = samples_of_time(timed[~timed["profiled"].astype(bool)])
-    timed = timed[timed[WAITS].notna() & timed[by].notna() & (timed["duration_ns"] > 0)]
-    of_visits = timed.groupby([by, "round"])[["duration_ns", WAITS]].sum().astype(np.float64)
-    rounds = of_visits.index.get_level_values(1).to_numpy()
-    conditions, round_count = of_visits.index.get_level_values(0), len(np.unique(rounds))
-    if len(of_visits) < max(_LEAST_VISITS, conditions.nunique() + 2) or round_count < LEAST_ROUNDS:
+    timed = timed[timed["duration_ns"] > 0].dropna(subset=[WAITS, "batch"])
+    visits = timed.groupby(["batch", "round"])
+    sums = visits[["duration_ns", WAITS]].sum().astype(np.float64)
+    conditions = sums.index.get_level_values(0)
+    rounds = sums.index.get_level_values(1).to_numpy()
+    round_count = len(np.unique(rounds))
+    if len(sums) < max(_LEAST_VISITS, conditions.nunique() + 2) or round_count < LEAST_ROUNDS:
         return None
-    logs = pd.DataFrame(
-        {
-            "time": np.log(of_visits["duration_ns"] / timed.groupby([by, "round"]).size()),
-            "waits": np.log1p(of_visits[WAITS] / of_visits["duration_ns"]),
-        }
-    )
+    log_time = np.log(sums["duration_ns"] / visits.size())
+    log_waits = np.log1p(sums[WAITS] / sums["duration_ns"])
+    logs = pd.DataFrame({"time": log_time, "waits": log_waits})
     own = logs - logs.groupby(conditions).transform("mean")
     left = measure_rest(own["waits"].to_numpy(), own["time"].to_numpy(), rounds)
-    first_ns, last_ns = steps["start_ns"].min(), (steps["start_ns"] + steps["duration_ns"]).max()
-    return Waiting(left, len(of_visits), round_count, float(last_ns - first_ns) / 1e9)
+    end_ns = steps["start_ns"] + steps["duration_ns"]
+    seconds = float(end_ns.max() - steps["start_ns"].min()) / 1e9
+    return Waiting(left, len(sums), round_count, seconds)

@@ -68,7 +68,10 @@ def is_far(times: Floats) -> bool:
     middle = float(np.median(times))
     spread = float(np.median(np.abs(times - middle)))
     far = times - middle > max(_FAR * spread, _LEAST_FAR * middle)
-    return bool(far[0] and (times[0] >= _ALIKE * times[1:][far[1:]]).all())
+    if not far[0]:
+        return False
+    other_far = times[1:][far[1:]]
+    return bool((times[0] >= _ALIKE * other_far).all())
 
 
 def is_named(times: Floats, named: Iterable[Floats]) -> bool:
@@ -111,9 +114,11 @@ def _inside(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
     """The ranges in steps that are more than the step itself, its passes and its modules."""
     columns = ["name", "domain", "step", "start_ns", "duration_ns"]
     ranges = recording.arrow("ranges", columns).to_pandas()
-    ranges = ranges[ranges["step"].isin(steps.index) & ranges["duration_ns"].notna()]
-    of_step = steps.loc[ranges["step"], ["start_ns", "duration_ns"]].to_numpy(np.float64)
-    own = ranges[["start_ns", "duration_ns"]].to_numpy(np.float64)
+    in_step = ranges["step"].isin(steps.index)
+    ranges = ranges[in_step & ranges["duration_ns"].notna()]
+    times = ["start_ns", "duration_ns"]
+    of_step = steps.loc[ranges["step"], times].to_numpy(np.float64)
+    own = ranges[times].to_numpy(np.float64)
     begins_before = own[:, 0] <= of_step[:, 0]
     ends_after = own.sum(axis=1) >= of_step.sum(axis=1)
     return ranges[~(begins_before & ends_after) & ~_are_of_step(ranges)]
@@ -144,7 +149,9 @@ def name_set_aside(steps: pd.DataFrame) -> str | None:
         return None
     times_ms = durations_ms(steps)
     numbers = np.flatnonzero(apart)
-    named = [f"{number(times_ms[at])} ms (number {at + 1})" for at in numbers[:_LISTED]]
+    named = []
+    for at in numbers[:_LISTED]:
+        named.append(f"{number(times_ms[at])} ms (number {at + 1})")
     if len(numbers) > _LISTED:
         named.append("…")
     others_ms = times_ms[~apart]
@@ -161,7 +168,8 @@ def name_all_set_aside(steps: pd.DataFrame, axis: Axis) -> list[str]:
     if not steps["profiled"].astype(bool).all():
         return []
     sentences = []
-    with_some = steps[steps["batch"].isin(steps.loc[steps[SET_ASIDE], "batch"])]
+    sizes = steps.loc[steps[SET_ASIDE], "batch"]
+    with_some = steps[steps["batch"].isin(sizes)]
     for batch, rows in with_some.groupby("batch"):
         named = name_set_aside(rows)
         if named:

@@ -5,19 +5,25 @@ causes, and what to do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pandas as pd
 
 from ...profiling.recording.axis import Axis
-from ...profiling.recording.experiments import FactorFacts, Stage
+from ...profiling.recording.experiments import (
+    PADDED_BATCH,
+    FactorFacts,
+    Stage,
+    choose_multiple,
+    pad,
+)
 from ...profiling.recording.store import Recording
 from ..causes import Anomaly, CauseTotal, Intervention
 from ..causes.context import Recorded, weights_of
 from ..decompose.curve import Curve
 from ..decompose.statistics import Estimate
-from ..decompose.terms import Share
+from ..decompose.terms import Share, Terms
 from ..verdicts.outcome import Outcome
 from ..verdicts.proof import about, decisive, find_isolated, reproduces
 from ..verdicts.rule import LEAST_SAVING, LEAST_TERM_SAVING
@@ -27,6 +33,7 @@ from .estimate import Estimates
 from .explanation import (
     THE_STEP,
     Explanation,
+    Padding,
     Remedy,
     TermEvidence,
     find_intervention,
@@ -46,7 +53,7 @@ class Grounds:
     curve: Curve
     axis: Axis
     weights: tuple[str, ...]  # parameters that the products of a step multiply by
-    trains: bool  # whether a step has a backward pass
+    terms: Terms | None  # None if no step was profiled
     grids: pd.DataFrame  # runs of experiments, where one was on a finer grid; else empty
 
     @classmethod
@@ -60,16 +67,17 @@ class Grounds:
         """The grounds of a diagnosis with these outcomes."""
         curve, terms = estimates
         weights = weights_of(recorded.operands)
+        remedies = find_remedies(outcomes, weights, curve.times_ms)
         has_grid = any(outcome.experiment.stage == Stage.GRID for outcome in outcomes)
-        return cls(
-            outcomes,
-            find_remedies(outcomes, weights),
-            curve,
-            recorded.axis,
-            weights,
-            terms is not None and any(key.phase == "backward" for key in terms.keys),
-            recording.frame("experiments") if recording and has_grid else pd.DataFrame(),
-        )
+        grids = pd.DataFrame()
+        if recording and has_grid:
+            grids = recording.frame("experiments")
+        return cls(outcomes, remedies, curve, recorded.axis, weights, terms, grids)
+
+    @property
+    def trains(self) -> bool:
+        """Whether a step has a backward pass."""
+        return self.terms is not None and any(key.phase == "backward" for key in self.terms.keys)
 
 
 def answer(anomaly: Anomaly, causes: tuple[CauseTotal, ...], grounds: Grounds) -> Explanation:
@@ -107,14 +115,13 @@ def _collect_evidence(
 ) -> TermEvidence:
     """The experiments on one term; on complete steps without one."""
     unmodified = [test for test in tests if test.factor is None]
-    return TermEvidence(
-        THE_STEP if share is None else share.label,
-        None if share is None else share.value,
-        find_isolated(tests) or unmodified[0],
-        None if share is None else reproduces(tests, share),
-        _find_shape(unmodified, grounds),
-        tuple(sorted(decisive(tests).values(), key=_by_verdict)),
-    )
+    isolated = find_isolated(tests) or unmodified[0]
+    factors = tuple(sorted(decisive(tests).values(), key=_by_verdict))
+    last_shape = _find_shape(unmodified, grounds)
+    if share is None:
+        return TermEvidence(THE_STEP, None, isolated, None, last_shape, factors)
+    agrees = reproduces(tests, share)
+    return TermEvidence(share.label, share.value, isolated, agrees, last_shape, factors)
 
 
 def _find_shape(unmodified: Sequence[Outcome], grounds: Grounds) -> Shape | None:
@@ -168,29 +175,72 @@ def find_remedy(
             if saving is None and tests and factor not in (*tests.term, *tests.step):
                 continue
             gain = _find_gain(outcome, saving, grounds.curve)
-            if gain is not None:
-                remedy = _describe_remedy(anomaly, term, outcome, facts, saving, grounds)
-                candidates.append((gain.size, remedy))
-    return max(candidates, key=lambda item: item[0])[1] if candidates else None
+            padding = _find_padding(anomaly, term.label, outcome, grounds)
+            if gain is None or _is_refuted(padding, outcome, term):
+                continue
+            remedy = _describe_remedy(anomaly, term, outcome, facts, saving, grounds)
+            if padding is not None:
+                what = f"pad the batch of {term.label} from {remedy.batch} to {padding.to}"
+                remedy = replace(remedy, what=what, padding=padding)
+            candidates.append((gain.size, remedy))
+    if candidates:
+        return max(candidates, key=lambda item: item[0])[1]
+    return None
 
 
 def _find_gain(outcome: Outcome, saving: Saving | None, curve: Curve) -> _Gain | None:
     """The gain of a change by which it is advised; None if it is not proven, or too small."""
     at = outcome.gain_index
-    batch, gain = outcome.batches[at], outcome.gains[at]
-    counts = _Gain(gain, LEAST_TERM_SAVING, outcome.times_ms[at].value, of_step=False)
+    batch = outcome.batches[at]
+    term_ms = outcome.times_ms[at].value
+    counts = _Gain(outcome.gains[at], LEAST_TERM_SAVING, term_ms, of_step=False)
     step_gain = _gain_at(saving, batch)
     if saving is not None and step_gain is not None:
         # What the table of savings calls undecided is no advice either.
         if batch not in saving.proven:
             return None
-        counts = _Gain(step_gain, LEAST_SAVING, curve.at(batch).time_ms.value, of_step=True)
-    return counts if counts.share.low > 0 and counts.share.value >= counts.least else None
+        step_ms = curve.at(batch).time_ms.value
+        counts = _Gain(step_gain, LEAST_SAVING, step_ms, of_step=True)
+    if counts.share.low > 0 and counts.share.value >= counts.least:
+        return counts
+    return None
+
+
+def _find_padding(
+    anomaly: Anomaly, where: str, outcome: Outcome, grounds: Grounds
+) -> Padding | None:
+    """The size that a padded batch runs as where its gain is; None of another factor."""
+    if outcome.factor != PADDED_BATCH:
+        return None
+    batch = outcome.batches[outcome.gain_index]
+    to = pad(batch, choose_multiple(outcome.experiment.batches))
+    if where == THE_STEP:
+        times = [grounds.curve.times_ms.get(size) for size in (batch, to)]
+    elif grounds.terms is not None:
+        key = anomaly.key_of(where)
+        times = [grounds.terms.time_ms(key, size) for size in (batch, to)]
+    else:
+        times = []
+    known = [time_ms for time_ms in times if time_ms is not None]
+    return Padding(to, (known[0], known[1]) if len(known) == 2 else None)
+
+
+def _is_refuted(padding: Padding | None, outcome: Outcome, term: TermEvidence) -> bool:
+    """Whether a batch is padded to its own size, or to one that the sweep measured as no faster."""
+    if padding is None:
+        return False
+    if padding.times_ms is None:
+        return padding.to == outcome.batches[outcome.gain_index]
+    least = LEAST_SAVING if term.share is None else LEAST_TERM_SAVING
+    alone_ms, padded_ms = padding.times_ms
+    return padded_ms > (1 - least) * alone_ms
 
 
 def _gain_at(saving: Saving | None, batch: int) -> Estimate | None:
     """The share of a complete step saved at a batch size; None if it was not measured."""
-    return None if saving is None else dict(saving.gains).get(batch)
+    if saving is None:
+        return None
+    return dict(saving.gains).get(batch)
 
 
 def _describe_remedy(
@@ -206,11 +256,13 @@ def _describe_remedy(
     batch = outcome.batches[at]
     how = facts.how_training if grounds.trains else None
     changed = saving.changed_results if saving else None
+    remedy = facts.remedy or ""
+    weights = _weights_in(anomaly, where, grounds)
     return Remedy(
         factor=str(outcome.factor),
         where=where,
-        what=(facts.remedy or "").format(where=where),
-        how=insert_names(how or facts.how, _weights_in(anomaly, where, grounds)),
+        what=remedy.format(where=where),
+        how=insert_names(how or facts.how, weights),
         batch=batch,
         term_gain=None if term.share is None else outcome.gains[at],
         step_gain=_gain_at(saving, batch),

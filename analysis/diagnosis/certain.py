@@ -2,9 +2,8 @@
 
 The noise of a step is the noise of all its parts: a copy of 50 ms is sure while the step is known
 to 100 ms. Counts of work, from the shapes of operators, need no test. Times are tested: few rows
-first, the layers, at all batch sizes one family (Holm) at the level of 1 %, then what is inside a
-layer that is sure. Counted work is worth a word from 2 % of the step on, a tested time from where a
-deviation of the step is.
+first, the layers at all batch sizes, then what is inside a layer that is sure. How sure and how
+large a part must be: `decompose.slow_sizes`.
 """
 
 from __future__ import annotations
@@ -16,12 +15,10 @@ from functools import cache
 from ..causes.case import Case
 from ..causes.work import asks_for_more, weigh_more_work
 from ..decompose.curve import MODELLED, Curve
-from ..decompose.functionals import Functional
+from ..decompose.functionals import Functional, neighbours_of, outlier
+from ..decompose.slow_sizes import LEVEL_OF_LAYERS, least_of_layer
 from ..decompose.statistics import LEVEL, MATERIAL, Estimate, holm
 from ..decompose.terms import KERNELS, Key, Share, Terms
-
-# of the tests of layers: a word that is wrong costs more trust than a finding earns
-_SURE = 0.01
 
 
 @dataclass(frozen=True)
@@ -67,62 +64,85 @@ def _count_work(curve: Curve, tested: Mapping[Functional, Sequence[Case]]) -> It
         for case in cases:
             work, claim = case.share.work, weigh_more_work(case)
             if work is not None and work.value is not None and claim and asks_for_more(case):
-                yield from _material(curve, functional, case.share, work.value, claim.detail)
+                part = _part(curve, functional, case.share, work.value, claim.detail)
+                if part.step_share >= MATERIAL:
+                    yield part
 
 
 def _test_layers(
     curve: Curve, terms: Terms, tested: Mapping[Functional, Sequence[Case]]
 ) -> Iterator[CertainPart]:
     """The layers whose time is more than in proportion, by a test."""
-    layers = terms.group_by(_layer)
+    layers, unseen = terms.group_by(_layer), curve.unseen.layer
     rows = []
     for functional in tested:
-        for key, value in _kernels(layers, functional):
+        for key, value in _kernels(layers, functional, unseen):
             rows.append((functional, key, value))
     adjusted = holm([value.p for _, _, value in rows])
-    phases = cache(lambda functional: _kernels(terms, functional))
+    phases = cache(lambda functional: _kernels(terms, functional, unseen))
     for (functional, layer, value), p in zip(rows, adjusted, strict=True):
-        if p < _SURE and value.value > 0:
-            share = _inside(phases(functional), layer, value, tested[functional])
-            yield from _material(curve, functional, share, share.value, p_adjusted=p)
+        if p >= LEVEL_OF_LAYERS or value.value <= 0:
+            continue
+        inside = [case.share for case in tested[functional] if _layer(case.share.key) == layer]
+        share = _inside(phases(functional), layer, value, inside)
+        part, switches = _part(curve, functional, share, share.value, p_adjusted=p), _switch(inside)
+        is_large = part.step_share >= least_of_layer(curve.least, has_other_kernels=switches)
+        if is_large and (switches or _may_hold(curve, part)):
+            yield part
+
+
+def _may_hold(curve: Curve, part: CertainPart) -> bool:
+    """Whether the step may be off by as much as a part of it: by the same comparison, and of its
+    neighbours by half of that, as the larger one may be as slow.
+    """
+    whole = curve.judging(part.functional).evaluate(part.functional)
+    beside = neighbours_of(part.batch, curve.conditions)
+    if beside is None or whole.high < part.value.value:
+        return whole.high >= part.value.value
+    between = outlier(*beside)
+    return curve.judging(between).evaluate(between).high >= part.value.value / 2
+
+
+def _switch(shares: Sequence[Share]) -> bool:
+    """Whether the longest kernel of a phase is another one at the larger size."""
+    return any(share.kernel_before != share.kernel_after for share in shares)
 
 
 def _layer(key: Key) -> Key:
     """The layer of a term, all its phases together; work outside layers stays apart by phase."""
-    return replace(key, phase=None) if key.layer is not None else key
+    if key.layer is not None:
+        return replace(key, phase=None)
+    return key
 
 
-def _kernels(terms: Terms, functional: Functional) -> list[tuple[Key, Estimate]]:
+def _kernels(terms: Terms, functional: Functional, unseen: float) -> list[tuple[Key, Estimate]]:
     keys = terms.behind(functional).keys
-    values = zip(keys, terms.moderate(functional), strict=True)
+    values = zip(keys, terms.moderate(functional, unseen), strict=True)
     return [(key, value) for key, value in values if key.kind == KERNELS]
 
 
 def _inside(
-    phases: Sequence[tuple[Key, Estimate]], layer: Key, value: Estimate, cases: Sequence[Case]
+    phases: Sequence[tuple[Key, Estimate]], layer: Key, value: Estimate, shares: Sequence[Share]
 ) -> Share:
     """The phase that makes most of a layer's part, if it is significant there; else the layer."""
     inside = [(key, of_phase) for key, of_phase in phases if _layer(key) == layer]
-    shares = {case.share.key: case.share for case in cases}
+    known = {share.key: share for share in shares}
     adjusted = holm([of_phase.p for _, of_phase in inside])
     for (key, of_phase), p in zip(inside, adjusted, strict=True):
-        if key in shares and p < LEVEL and of_phase.value > value.value / 2:
-            return replace(shares[key], value=of_phase)
-    classes = (share.layer_class for share in shares.values() if share.key.layer == layer.layer)
+        if key in known and p < LEVEL and of_phase.value > value.value / 2:
+            return replace(known[key], value=of_phase)
+    classes = (share.layer_class for share in shares)
     return Share(layer, value, layer_class=next(classes, None))
 
 
-def _material(
+def _part(
     curve: Curve,
     functional: Functional,
     share: Share,
     value: Estimate,
     from_shapes: str | None = None,
     p_adjusted: float | None = None,
-) -> Iterator[CertainPart]:
-    """The part, if it is worth a word."""
+) -> CertainPart:
     step_share = value.value / curve.at(functional.last).time_ms.value
-    if step_share >= (MATERIAL if from_shapes else curve.least):
-        yield CertainPart(
-            functional, share.label, share.line, value, step_share, from_shapes, p_adjusted
-        )
+    label, line = share.label, share.line
+    return CertainPart(functional, label, line, value, step_share, from_shapes, p_adjusted)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..causes.context import Recorded
 from ..decompose.curve import Curve, cost_curve
-from ..decompose.statistics import MATERIAL, MATERIAL_IN_ONE_PROCESS
+from ..decompose.slow_sizes import set_bar
 from ..decompose.terms import Terms, estimate_terms
 
 
@@ -35,6 +35,5 @@ def estimate(recorded: Recorded) -> Estimates:
     # A size that a sweep found may have got no step before its time was up.
     jumps = tuple(place for place in recorded.jumps if {*place} <= {*curve.conditions})
     placed = recorded.in_one_process and recorded.hardware.kind == "cpu"
-    least = MATERIAL_IN_ONE_PROCESS if placed else MATERIAL
-    pace = None if curve.pace is None else replace(curve.pace, least=least)
-    return Estimates(replace(curve, pace=pace, unit=recorded.unit, jumps=jumps, least=least), terms)
+    barred = curve.with_bar(set_bar(in_one_process=placed))
+    return Estimates(replace(barred, unit=recorded.unit, jumps=jumps), terms)

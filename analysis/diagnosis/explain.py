@@ -90,7 +90,7 @@ def explain_again(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
     than `explain`.
     """
     conclusion = _conclude(
-        diagnosis.explained,
+        diagnosis.all_explanations,
         measurements(recording, diagnosis.outcomes),
         diagnosis.recorded,
         Estimates(diagnosis.curve, diagnosis.terms),

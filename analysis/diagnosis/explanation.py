@@ -47,6 +47,16 @@ class Drawn:
         return None if draw is None else draw(self)
 
 
+@dataclass(frozen=True)
+class Padding:
+    """The size that a padded batch runs as."""
+
+    to: int  # that size
+    # measured time of the place that is padded, and of the same at that size, ms; None if that size
+    # was not measured
+    times_ms: tuple[float, float] | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
     """Something to do, with its measured gain."""
@@ -66,6 +76,7 @@ class Remedy:
     step_gains: tuple[tuple[int, Estimate], ...] = ()
     # differences, if it changes the results beyond rounding; else None
     changed_results: str | None = None
+    padding: Padding | None = None  # where it pads the batch; None of another change
 
 
 @dataclass(frozen=True)
@@ -159,7 +170,9 @@ class Explanation(Drawn, Anomaly):
     def largest_term(self) -> str | None:
         """Label of the term that makes most of the value; None if none has its sign."""
         agreeing = [share for share in self.shares if share.value.value * self.value.value > 0]
-        return max(agreeing, key=lambda share: abs(share.value.value)).label if agreeing else None
+        if agreeing:
+            return max(agreeing, key=lambda share: abs(share.value.value)).label
+        return None
 
     @property
     def largest_cause(self) -> CauseTotal | None:
@@ -186,7 +199,9 @@ class Explanation(Drawn, Anomaly):
     def cause(self) -> str | None:
         """Name of the cause that leads; None if none is known."""
         has_cause = self.leading is not None and self.leading.cause != UNEXPLAINED
-        return self.leading.cause if self.leading is not None and has_cause else None
+        if self.leading is not None and has_cause:
+            return self.leading.cause
+        return None
 
     @property
     def verdict(self) -> Verdict:
@@ -201,7 +216,7 @@ class Explanation(Drawn, Anomaly):
         return (
             self.leading is not None
             and self.leading.confirmed_on_steps
-            and self._confirmed_alone is None
+            and self._lone_proof is None
         )
 
     @property
@@ -211,7 +226,7 @@ class Explanation(Drawn, Anomaly):
             return None
         if self.leading is None:
             return self.largest_term
-        return self._confirmed_alone or self.leading.terms[0].label
+        return self._lone_proof or self.leading.terms[0].label
 
     @property
     def line(self) -> str | None:
@@ -235,7 +250,7 @@ class Explanation(Drawn, Anomaly):
         return None
 
     @property
-    def taken(self) -> Estimate | None:
+    def share_removed(self) -> Estimate | None:
         """Share that the decisive factor removes; None if nothing was tested."""
         return None if self.deciding is None else self.deciding.taken
 
@@ -245,7 +260,7 @@ class Explanation(Drawn, Anomaly):
         return find_intervention(self.leading)
 
     @cached_property
-    def _confirmed_alone(self) -> str | None:
+    def _lone_proof(self) -> str | None:
         """Label of the largest term that confirms the leading cause alone; None without one."""
         names = self.intervention.term if self.intervention else ()
         confirmed = set()
@@ -253,4 +268,7 @@ class Explanation(Drawn, Anomaly):
             if of_term.share is not None and of_term.confirms(names):
                 confirmed.add(of_term.label)
         terms = self.leading.terms if self.leading else ()
-        return next((term.label for term in terms if term.label in confirmed), None)
+        for term in terms:
+            if term.label in confirmed:
+                return term.label
+        return None

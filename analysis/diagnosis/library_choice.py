@@ -7,7 +7,6 @@ every other operator of the step too: `bench gemm --candidates` times products u
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -45,17 +44,16 @@ def library_choice(outcomes: Iterable[Outcome]) -> LibraryChoice | None:
     Of the sizes of the experiment that counts at which the default loses most. Ways that change the
     results do not count.
     """
-    ran = [
-        outcome
-        for outcome in outcomes
-        if outcome.factor in LIBRARIES and outcome.gains and outcome.changed_results is None
-    ]
-    choices = [
-        LibraryChoice(batch, _ratio(gain), len(ran) + 1, outcome, outcome.rounds)
-        for outcome in ran
-        for batch, gain in zip(outcome.batches, outcome.gains, strict=True)
-        if math.isfinite(gain.high) and 0 < gain.low <= gain.high < 1
-    ]
+    ran = []
+    for outcome in outcomes:
+        if outcome.factor in LIBRARIES and outcome.gains and outcome.changed_results is None:
+            ran.append(outcome)
+    ways = len(ran) + 1
+    choices = []
+    for outcome in ran:
+        for batch, gain in zip(outcome.batches, outcome.gains, strict=True):
+            if 0 < gain.low <= gain.high < 1:
+                choices.append(LibraryChoice(batch, _ratio(gain), ways, outcome, outcome.rounds))
     return max(choices, key=lambda choice: choice.ratio.low, default=None)
 
 
@@ -81,26 +79,25 @@ def _is_of_library(answer: Explanation) -> bool:
     """Whether a library's choice causes the anomaly, or may do so."""
     if answer.cause in _OF_LIBRARIES:
         return True
-    claims = (term.claim for total in answer.causes for term in total.terms)
-    return answer.cause is None and any(
-        claim is not None and claim.cause in _OF_LIBRARIES for claim in claims
-    )
+    if answer.cause is not None:
+        return False
+    for total in answer.causes:
+        for term in total.terms:
+            if term.claim is not None and term.claim.cause in _OF_LIBRARIES:
+                return True
+    return False
 
 
 def _command(recording: Recording, diagnosis: Diagnosis, answer: Explanation) -> str | None:
-    share = next(
-        share_of_term for share_of_term in answer.shares if share_of_term.label == answer.where
-    )
+    key = next(share.key for share in answer.shares if share.label == answer.where)
     groups = group_of(diagnosis.recorded.groups)
     columns = ["layer", "phase", "op", "batch", "arguments", "duration_ns"]
-    rows = [
-        row
-        for row in recording.arrow("operators", columns).to_pylist()
-        if row["op"] in OF_MATRICES
-        and groups.get(row["layer"] or "", row["layer"]) == share.key.layer
-        and row["phase"] == share.key.phase
-        and row["batch"] in answer.functional.conditions
-    ]
+    rows = []
+    for row in recording.arrow("operators", columns).to_pylist():
+        layer = groups.get(row["layer"] or "", row["layer"])
+        is_product = row["op"] in OF_MATRICES and row["batch"] in answer.functional.conditions
+        if is_product and (layer, row["phase"]) == (key.layer, key.phase):
+            rows.append(row)
     if not rows:
         return None
     longest = max(rows, key=lambda row: row["duration_ns"] or 0)
@@ -109,10 +106,11 @@ def _command(recording: Recording, diagnosis: Diagnosis, answer: Explanation) ->
         return None
     sizes = set()
     for row in rows:
-        made = _read_product(row) if row["op"] == longest["op"] else None
-        if made is not None and (made.m, made.k) == (product.m, product.k):
-            sizes.add(made.n)
-    axes = {**product._asdict(), "n": ",".join(map(str, sorted(sizes)))}
+        other = _read_product(row) if row["op"] == longest["op"] else None
+        if other is not None and (other.m, other.k) == (product.m, product.k):
+            sizes.add(other.n)
+    axes = product._asdict()
+    axes["n"] = ",".join(map(str, sorted(sizes)))
     precision = axes.pop("precision")
     named = " ".join(f"--axis {name}={value}" for name, value in axes.items())
     device = device_kind(recording.meta)

@@ -68,6 +68,9 @@ def read(
     hardware = hardware_of(recording.meta)
     paced = find_paced_kernels(recording, select_profiled_steps(curve_steps), hardware.sm_count)
     classes = recording.meta.get("layer_classes") or {}
+    waiting = None
+    if disturbed is not None and disturbed.prevail:
+        waiting = waiting_of(chosen.steps)
     return Recorded(
         curve_steps,
         api_calls=recording.frame("api_calls"),
@@ -91,7 +94,7 @@ def read(
         slow=slow_steps(recording, judged),
         paced=paced.assign(layer=with_groups(paced["layer"], names)),
         served=chosen.served,
-        waiting=waiting_of(chosen.steps) if disturbed is not None and disturbed.prevail else None,
+        waiting=waiting,
         pace=pace_of(chosen.steps),
         gpus=len(gpus_of(recording)),
         processes=recording.meta.get("processes"),
@@ -139,7 +142,8 @@ def _find_slow_downs(
     used = []
     for _, rows in kernel_times.groupby("batch"):
         used += list_used_steps(rows)
-    return slow_downs(device_work(recording), steps[steps["step"].isin(used)], names)
+    used_steps = steps[steps["step"].isin(used)]
+    return slow_downs(device_work(recording), used_steps, names)
 
 
 def waits_for_time(recording: Recording) -> bool:

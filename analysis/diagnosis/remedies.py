@@ -4,16 +4,17 @@ throughput.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ...profiling.recording.experiments import Scope
+from ...profiling.recording.experiments import Scope, pad
 from ...profiling.recording.store import STEP
 from ..causes import factors
 from ..decompose.curve import UNKNOWN, Curve
+from ..decompose.functionals import Condition
 from ..verdicts.outcome import Outcome
-from ..verdicts.rule import LEAST_SAVING
+from ..verdicts.rule import LEAST_SAVING, decide_saving
 from ..verdicts.savings import Saving, savings
 from ..verdicts.words import Verdict
 
@@ -51,7 +52,7 @@ class Remedies:
         return tuple(saving for saving in self.savings if saving.verdict == Verdict.CONFIRMED)
 
     @cached_property
-    def tried(self) -> tuple[Saving, ...]:
+    def attempts(self) -> tuple[Saving, ...]:
         """The changes that ran."""
         return tuple(saving for saving in self.savings if saving.verdict != Verdict.UNTESTED)
 
@@ -61,43 +62,66 @@ class Remedies:
         set, proven.
         """
         helping = {remedy.factor for remedy in self.helping}
-        proven = [
-            remedy
-            for remedy in self.sets
-            if remedy.verdict == Verdict.CONFIRMED and helping.issuperset(remedy.members)
-        ]
+        proven = []
+        for remedy in self.sets:
+            if remedy.verdict == Verdict.CONFIRMED and helping.issuperset(remedy.members):
+                proven.append(remedy)
         best = max(proven, key=lambda remedy: remedy.leading, default=None)
         if best is None:
             return None
         batch, share = best.leading
         alone = (remedy.leading for remedy in self.helping if not remedy.changed_results)
-        return None if any(leading > (batch, share - LEAST_SAVING) for leading in alone) else best
+        if any(leading > (batch, share - LEAST_SAVING) for leading in alone):
+            return None
+        return best
 
     @cached_property
     def best(self) -> Saving | None:
         """What saves most at the largest batch size without changing results, else what saves most
         there; None if nothing is proven to save.
         """
-        kept = [remedy for remedy in self.helping if not remedy.changed_results] or list(
-            self.helping
-        )
-        return self.together or max(kept, key=lambda remedy: remedy.leading, default=None)
+        if self.together is not None:
+            return self.together
+        exact = [remedy for remedy in self.helping if not remedy.changed_results]
+        return max(exact or self.helping, key=lambda remedy: remedy.leading, default=None)
 
 
-def find_remedies(outcomes: Iterable[Outcome], weights: Sequence[str] = ()) -> Remedies:
+def find_remedies(
+    outcomes: Iterable[Outcome],
+    weights: Sequence[str] = (),
+    times_ms: Mapping[Condition, float] | None = None,
+) -> Remedies:
     """The plan of remedies from all experiments; `weights` are parameters that the products of a
-    step multiply by.
+    step multiply by, and `times_ms` the times of the sweep.
     """
-    measured = [
-        replace(saving, facts=replace(saving.facts, how=insert_names(saving.facts.how, weights)))
-        if saving.facts
-        else saving
-        for saving in savings(outcomes)
-    ]
-    return Remedies(
-        tuple(remedy for remedy in measured if len(remedy.members) == 1),
-        tuple(remedy for remedy in measured if len(remedy.members) > 1),
-    )
+    alone, sets = [], []
+    for saving in savings(outcomes):
+        if saving.facts:
+            how = insert_names(saving.facts.how, weights)
+            saving = replace(saving, facts=replace(saving.facts, how=how))
+        saving = _without_refuted(saving, times_ms or {})
+        if len(saving.members) == 1:
+            alone.append(saving)
+        else:
+            sets.append(saving)
+    return Remedies(tuple(alone), tuple(sets))
+
+
+def _without_refuted(saving: Saving, times_ms: Mapping[Condition, float]) -> Saving:
+    """A saving without sizes that are padded to themselves, or to one that the sweep measured as no
+    faster.
+    """
+    if saving.multiple is None:
+        return saving
+    proven = []
+    for batch in saving.proven:
+        to = pad(batch, saving.multiple)
+        known = batch in times_ms and to in times_ms
+        slower = known and times_ms[to] > (1 - LEAST_SAVING) * times_ms[batch]
+        if to > batch and not slower:
+            proven.append(batch)
+    verdict = decide_saving([gain for _, gain in saving.gains], proven)
+    return replace(saving, proven=tuple(proven), verdict=verdict)
 
 
 def insert_names(how: str | None, weights: Sequence[str]) -> str | None:
@@ -109,7 +133,8 @@ def insert_names(how: str | None, weights: Sequence[str]) -> str | None:
     if len(weights) <= _FEW_NAMES:
         names = repr(list(weights)) if weights else _UNKNOWN
     else:
-        ends = tuple(dict.fromkeys(".".join(name.split(".")[-2:]) for name in weights))
+        last_parts = [name.split(".")[-2:] for name in weights]
+        ends = tuple(dict.fromkeys(map(".".join, last_parts)))
         names = f"[name for name, _ in model.named_parameters() if name.endswith({ends!r})]"
     return how.replace(_WEIGHTS, names)
 
@@ -134,11 +159,19 @@ def throughput_of(curve: Curve) -> Throughput | None:
     """The throughput of a curve; None without steps of two batch sizes, or with times that are
     hardly known.
     """
-    sizes = [point for point in curve.points if point.condition != UNKNOWN]
-    imprecise = any(point.time_ms.high > _PRECISE * point.time_ms.value for point in sizes)
-    if curve.unit != STEP or len(sizes) < 2 or imprecise:
+    if curve.unit != STEP:
         return None
-    per_s = {int(point.condition): 1e3 * point.condition / point.time_ms.value for point in sizes}
+    per_s = {}
+    for point in curve.points:
+        if point.condition == UNKNOWN:
+            continue
+        time_ms = point.time_ms
+        if time_ms.high > _PRECISE * time_ms.value:
+            return None
+        per_s[int(point.condition)] = 1e3 * point.condition / time_ms.value
+    if len(per_s) < 2:
+        return None
     best = max(per_s, key=lambda batch: per_s[batch])
-    enough = next(batch for batch in sorted(per_s) if per_s[batch] >= _NEAR * per_s[best])
+    least = _NEAR * per_s[best]
+    enough = next(batch for batch in sorted(per_s) if per_s[batch] >= least)
     return Throughput(enough, per_s[enough], best, per_s[best], enough == max(per_s))

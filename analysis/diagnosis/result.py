@@ -35,9 +35,11 @@ class Conclusion:
     remedies: Remedies  # what changes of complete steps save
 
     @property
-    def explained(self) -> tuple[Explanation, ...]:
+    def all_explanations(self) -> tuple[Explanation, ...]:
         """The explanations, the fixed cost last."""
-        return *self.explanations, *([self.fixed_cost] if self.fixed_cost else [])
+        if self.fixed_cost is None:
+            return self.explanations
+        return *self.explanations, self.fixed_cost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,7 @@ class Diagnosis(Conclusion, Drawn):
     def answers(self) -> tuple[Explanation, ...]:
         """The explanations that answer an anomaly, the fixed cost last."""
         return tuple(
-            explanation for explanation in self.explained if explanation.evidence is not None
+            explanation for explanation in self.all_explanations if explanation.evidence is not None
         )
 
     @property

@@ -34,12 +34,8 @@ from ..decompose.terms import (
 from .estimate import Estimates
 from .explanation import Explanation
 
-_LAST = {
-    IDLE: 1,
-    NOT_RECORDED: 1,
-    OVERHEAD: 2,
-    SLOW_STEPS: 3,
-}  # of the shares, after those of kernels
+# Places of terms after those of kernels.
+_LAST = {IDLE: 1, NOT_RECORDED: 1, OVERHEAD: 2, SLOW_STEPS: 3}
 
 
 @dataclass(frozen=True)
@@ -72,12 +68,15 @@ def split_anomalies(
     if terms is None or curve.unit != STEP:
         return Splits()
     fixed = find_fixed_cost(curve, terms.conditions)
-    functionals = [finding.tested for finding in findings] + ([] if fixed is None else [fixed])
+    functionals = [finding.tested for finding in findings]
+    if fixed is not None:
+        functionals.append(fixed)
     gathered = _Gathered(functionals, estimates, recorded)
     tested: dict[Functional, tuple[Case, ...]] = {}
     anomalies = []
     for finding in findings:
-        functional, is_anomaly = finding.tested, finding.verdict == FindingVerdict.ANOMALY
+        functional = finding.tested
+        is_anomaly = finding.verdict == FindingVerdict.ANOMALY
         # Nothing that a model predicts is certain beside its anomalies.
         if not terms.covers(functional) or (curve.statistic == MODELLED and not is_anomaly):
             continue
@@ -88,7 +87,8 @@ def split_anomalies(
     listed = _fold(anomalies)
     if fixed is not None:
         cases = split_terms(fixed, estimates, recorded, gathered)
-        listed.append(Split(fixed, curve.judging(fixed).evaluate(fixed), cases))
+        value = curve.judging(fixed).evaluate(fixed)
+        listed.append(Split(fixed, value, cases))
     return Splits(tuple(listed), tested)
 
 
@@ -118,10 +118,9 @@ class _Gathered:
             if terms is not self._estimates.terms:
                 own = _take_rounds(own, self._estimates, terms)
             sizes = sorted(self._sizes & {*terms.conditions})
-            names = {
-                term: dict(zip(sizes, by_size, strict=True))
-                for term, by_size in main_kernels(own.kernel_times, sizes).items()
-            }
+            names = {}
+            for term, by_size in main_kernels(own.kernel_times, sizes).items():
+                names[term] = dict(zip(sizes, by_size, strict=True))
             self._known[id(terms)] = examine(sizes, own), names
         return self._known[id(terms)]
 
@@ -140,19 +139,18 @@ def split_terms(
     cases = []
     for share in terms.decompose(functional, curve.judging(functional)):
         uses = find_uses(functional, share.key, examined)
-        cases.append(
-            Case(
-                functional=functional,
-                before=uses.before,
-                after=uses.after,
-                uses=uses.uses,
-                share=_describe(share, uses, terms, recorded, kernels),
-                facts={size: examined.facts[size] for size in functional.conditions},
-                hardware=examined.hardware,
-                slow_downs=examined.slow_downs.get(share.key, {}),
-                block=examined.blocks.get(share.key),
-            )
+        case = Case(
+            functional=functional,
+            before=uses.before,
+            after=uses.after,
+            uses=uses.uses,
+            share=_describe(share, uses, terms, recorded, kernels),
+            facts={size: examined.facts[size] for size in functional.conditions},
+            hardware=examined.hardware,
+            slow_downs=examined.slow_downs.get(share.key, {}),
+            block=examined.blocks.get(share.key),
         )
+        cases.append(case)
     return tuple(sorted(cases, key=_place))
 
 
@@ -161,10 +159,10 @@ def _terms_behind(functional: Functional, terms: Terms) -> Terms:
     behind = terms.behind(functional)
     missing = set(functional.conditions) - set(behind.conditions)
     if missing:
+        sizes = ", ".join(map(str, sorted(missing)))
         raise CurvescopeError(
-            f"{functional.label} cannot be split: no step of batch "
-            f"{', '.join(map(str, sorted(missing)))} is profiled. Measure again, with a longer "
-            "--time-limit if it has one."
+            f"{functional.label} cannot be split: no step of batch {sizes} is profiled. Measure "
+            "again, with a longer --time-limit if it has one."
         )
     return behind
 
@@ -203,6 +201,7 @@ def _describe(
         work = _find_work(uses, key, terms)
         names = kernels.get((key.layer, key.phase), {})
         named = _Kernels(*map(names.get, uses.sides))
+    lines = recorded.lines.get(uses.functional.last, {})
     return Share(
         key,
         share.value,
@@ -210,7 +209,7 @@ def _describe(
         kernel_before=named.before,
         kernel_after=named.after,
         layer_class=recorded.layer_classes.get(key.layer or ""),
-        line=recorded.lines.get(uses.functional.last, {}).get(key),
+        line=lines.get(key),
         work=work,
     )
 
@@ -218,7 +217,9 @@ def _describe(
 def _find_work(uses: TermUses, key: Key, terms: Terms) -> TermWork:
     """The part of a term of kernels that is more work than in proportion."""
     weights, known_ms = weights_of_work(uses)
-    value = terms.sum_weighted(uses.functional, key, weights) if weights else None
+    value = None
+    if weights:
+        value = terms.sum_weighted(uses.functional, key, weights)
     return TermWork(value, known_ms, uses.time_ms(uses.after))
 
 
@@ -252,12 +253,12 @@ def _size(split: Split) -> tuple[bool, float]:
 
 
 def _same_event(jump: Split, other: Split) -> bool:
-    return (
-        jump.functional.kind == "excess"
-        and other.functional.kind == "bend"
-        and other.functional.at in (jump.functional.at, jump.functional.to)
-        and jump.cases[0].share.label == other.cases[0].share.label
-    )
+    """Whether a jump is a bend too, of the same leading term."""
+    if jump.functional.kind != "excess" or other.functional.kind != "bend":
+        return False
+    if other.functional.at not in (jump.functional.at, jump.functional.to):
+        return False
+    return jump.cases[0].share.label == other.cases[0].share.label
 
 
 def weigh(splits: Splits) -> tuple[Anomaly, ...]:

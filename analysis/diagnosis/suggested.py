@@ -151,8 +151,8 @@ def suggest_beside(
         advice = advise(recording, facts)
     except CurvescopeError:
         return None
-    claimed = {total.cause for each in diagnosis.explained for total in each.causes}
-    tried = {saving.factor for saving in diagnosis.remedies.tried}
+    claimed = {total.cause for each in diagnosis.all_explanations for total in each.causes}
+    tried = {saving.factor for saving in diagnosis.remedies.attempts}
     left = []
     for advised in advice.advised:
         suggestion = advised.suggestion
@@ -308,7 +308,9 @@ def _is_torch(recording: Recording, groups: pd.DataFrame) -> bool:
     for column, form in (("op", _TORCH_OPERATOR), ("name", _TORCH_KERNEL)):
         if bool(groups[column].dropna().astype(str).str.contains(form).any()):
             return True
-    return not _is_jax(recording) if source is None else "PyTorch" in source
+    if source is None:
+        return not _is_jax(recording)
+    return "PyTorch" in source
 
 
 def _is_jax(recording: Recording) -> bool:
@@ -416,7 +418,9 @@ def _memory(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
     table = recording.arrow("memory", wanted)
     is_timed = table["duration_ns"].is_valid()
     rows = table.filter(pc.and_(pc.equal(table["kind"], "memcpy"), is_timed)).to_pandas()
-    return rows[rows["step"].isin(used["step"])] if len(used) else rows
+    if len(used):
+        return rows[rows["step"].isin(used["step"])]
+    return rows
 
 
 def _copies(recording: Recording, used: pd.DataFrame, count: int) -> pd.DataFrame:

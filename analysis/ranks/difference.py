@@ -7,7 +7,7 @@ communication (waiting) of the others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate, Floats
 from ..decompose.terms import COMMUNICATION, IDLE, Key, Share, terms_of
 from ..decompose.warm_up import is_far, is_named
-from .tables import Reduction
+from .tables import Name, Reduction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,8 @@ def group_of(name: str, reduction: Reduction, less: Reduction | None = None) -> 
     """Average the ranks of a reduction, but for the ranks of `less`, a reduction of some of
     them.
     """
-    sums, members = _sums(reduction), _members(reduction)
+    sums = _sums(reduction)
+    members = _members(reduction)
     ranks = set(reduction.column("ranks", "rank").tolist())
     if less is not None:
         ranks -= set(less.column("ranks", "rank").tolist())
@@ -96,33 +97,30 @@ def explain_difference(
             f"{own.name} and {other.name} have no step in common: there is nothing to compare."
         )
     named = names.read_names()
-    groups = (own, other)
-    terms = sorted({named[key][4] for group in groups for _, key in group.times_ms})
-    keys = [Key(*named[term][:3]) for term in terms]
-    position = {step: i for i, step in enumerate(common)}
-    column = {term: i for i, term in enumerate(terms)}
-    times = np.zeros((2, len(common), len(terms)))
-    for of_group, group in zip(times, groups, strict=True):
-        for (step, key), time in group.times_ms.items():
-            if step in position:
-                of_group[position[step], column[named[key][4]]] += time
+    terms = sorted(_terms(own, named) | _terms(other, named))
+    keys = [_key(named[term]) for term in terms]
+    own_times = _times_of_terms(own, named, common, terms)
+    other_times = _times_of_terms(other, named, common, terms)
     is_work = np.array([key.kind != IDLE for key in keys])
     # Both sides of a pair are used, or none.
-    warms_up = common[0] == min(own.members) and any(
-        _begins_slowly(of_group, is_work) for of_group in times
-    )
+    is_slow = _begins_slowly(own_times, is_work) or _begins_slowly(other_times, is_work)
+    warms_up = is_slow and common[0] == min(own.members)
     used = slice(int(warms_up), None)
     rounds = np.array(common)[used]
-    sides = {}
-    for of_group, group in zip(times, groups, strict=True):
-        sides[group.name] = Samples(of_group[used], rounds)
+    sides = {
+        own.name: Samples(own_times[used], rounds),
+        other.name: Samples(other_times[used], rounds),
+    }
     split = terms_of(keys, sides)
-    functional = Functional("difference", own.name, None, ((own.name, 1.0), (other.name, -1.0)))
-    before, after = _main_kernels(other, named), _main_kernels(own, named)
+    weights = ((own.name, 1.0), (other.name, -1.0))
+    functional = Functional("difference", own.name, None, weights)
+    before = _main_kernels(other, named)
+    after = _main_kernels(own, named)
     shares = []
     for share in split.decompose(functional):
-        kernels = before.get(share.key), after.get(share.key)
-        shares.append(replace(share, kernel_before=kernels[0], kernel_after=kernels[1]))
+        kernel_before = before.get(share.key)
+        kernel_after = after.get(share.key)
+        shares.append(replace(share, kernel_before=kernel_before, kernel_after=kernel_after))
     shares.sort(key=lambda share: (share.key.kind == IDLE, -abs(share.value.value)))
     return RankDifference(
         name=own.name,
@@ -135,20 +133,42 @@ def explain_difference(
     )
 
 
+def _terms(group: Group, named: Mapping[int, Name]) -> set[int]:
+    return {named[key].term for _, key in group.times_ms}
+
+
+def _times_of_terms(
+    group: Group, named: Mapping[int, Name], steps: Sequence[int], terms: Sequence[int]
+) -> Floats:
+    """Times of a group in ms, shape (steps, terms)."""
+    row = {step: i for i, step in enumerate(steps)}
+    column = {term: i for i, term in enumerate(terms)}
+    times = np.zeros((len(steps), len(terms)))
+    for (step, key), time in group.times_ms.items():
+        if step in row:
+            term = named[key].term
+            times[row[step], column[term]] += time
+    return times
+
+
 def _begins_slowly(times: Floats, is_work: npt.NDArray[np.bool_]) -> bool:
     """Whether the first step is far slower than the others, and its work is not the reason."""
-    whole, work = times.sum(axis=1), times[:, is_work].sum(axis=1)
+    whole = times.sum(axis=1)
+    work = times[:, is_work].sum(axis=1)
     return is_far(whole) and not is_named(whole, [work])
 
 
-def _main_kernels(
-    group: Group, named: Mapping[int, tuple[str | None, str | None, str, str | None, int]]
-) -> dict[Key, str | None]:
+def _main_kernels(group: Group, named: Mapping[int, Name]) -> dict[Key, str | None]:
+    """The kernel with the most time in each term."""
     total: dict[int, float] = {}
     for (_, key), time in group.times_ms.items():
         total[key] = total.get(key, 0.0) + time
     main = {}
     for key in sorted(total, key=lambda key: (total[key], key)):
-        layer, phase, kind, name, _ = named[key]
-        main[Key(layer, phase, kind)] = name
+        name = named[key]
+        main[_key(name)] = name.name
     return main
+
+
+def _key(name: Name) -> Key:
+    return Key(name.layer, name.phase, name.kind)

@@ -71,9 +71,10 @@ def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
     else the last number in the file name, else the position in the list. CurvescopeError if there
     is no recording.
     """
-    paths = sorted(
-        {path for text in arguments for path in _expand(text)}, key=lambda p: _natural(str(p))
-    )
+    unsorted: set[AnyPath] = set()
+    for text in arguments:
+        unsorted.update(_expand(text))
+    paths = sorted(unsorted, key=lambda path: _natural(str(path)))
     if not paths:
         raise CurvescopeError(
             f"{' '.join(arguments)}: no recording found. Give the folders of the ranks, the folder "
@@ -91,14 +92,11 @@ def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
             bad.append(unreadable(str(path), str(recording)))
             continue
         rank_id = _identify(recording, path, position)
-        if rank_id.rank in jobs:
-            bad.append(
-                unreadable(
-                    str(path), f"it has rank {rank_id.rank}, as has {jobs[rank_id.rank].path}"
-                )
-            )
+        rank = rank_id.rank
+        if rank in jobs:
+            bad.append(unreadable(str(path), f"it has rank {rank}, as has {jobs[rank].path}"))
         else:
-            jobs[rank_id.rank] = Job(rank_id, path)
+            jobs[rank] = Job(rank_id, path)
     return [jobs[rank] for rank in sorted(jobs)], combine(bad)
 
 
@@ -157,10 +155,11 @@ def _is_profile(path: AnyPath) -> bool:
 
 def _natural(text: str) -> list[tuple[bool, int, str]]:
     """Sort key that orders numbers in names by value."""
-    return [
-        (not part.isdecimal(), int(part) if part.isdecimal() else 0, part)
-        for part in re.split(r"(\d+)", text)
-    ]
+    key = []
+    for part in re.split(r"(\d+)", text):
+        is_number = part.isdecimal()
+        key.append((not is_number, int(part) if is_number else 0, part))
+    return key
 
 
 def _identify(recording: Recording | None, path: AnyPath, position: int) -> RankId:
@@ -174,9 +173,8 @@ def _identify(recording: Recording | None, path: AnyPath, position: int) -> Rank
             match = None  # the error is reported when the file is read
         rank = whole(match[1]) if match else None
     if rank is None:
-        numbers = re.findall(r"rank[-_ ]?(\d+)", path.name, re.IGNORECASE) or re.findall(
-            r"\d+", path.name
-        )
+        after_rank = re.findall(r"rank[-_ ]?(\d+)", path.name, re.IGNORECASE)
+        numbers = after_rank or re.findall(r"\d+", path.name)
         rank = whole(numbers[-1]) if numbers else None
     if rank is None:
         rank = position
@@ -194,13 +192,11 @@ def _reduce(job: Job) -> Reduction:
             path = job.path
             if _is_profile(path):
                 local = path.fetch(Path(folder)) if isinstance(path, RemotePath) else path
-                options = Options(process=job.process)
                 path = Path(folder) / "recording"
-                import_profile(local, path, options)
+                import_profile(local, path, Options(process=job.process))
             recording = open_merged(path)
-            return reduce_rank(
-                job.rank_id, all_used(recording.frame("steps")), device_work(recording)
-            )
+            steps = all_used(recording.frame("steps"))
+            return reduce_rank(job.rank_id, steps, device_work(recording))
     except _DAMAGE as error:
         return unreadable(str(job.path), str(error) or type(error).__name__)
 
@@ -238,7 +234,9 @@ class Reducer:
         """Where the recordings are reduced, for the user."""
         if self._scheduler is not None:
             return f"on {self._scheduler}"
-        return "in this process" if self._workers == 1 else f"with {self._workers} workers"
+        if self._workers == 1:
+            return "in this process"
+        return f"with {self._workers} workers"
 
     def __enter__(self) -> Reducer:
         if self._scheduler is not None:
@@ -250,11 +248,8 @@ class Reducer:
 
         try:
             return Client(self._scheduler, timeout=10)
-        except (
-            OSError,
-            TypeError,
-            ValueError,
-        ) as error:  # a tls:// address without keys is a TypeError
+        # A tls:// address without keys is a TypeError.
+        except (OSError, TypeError, ValueError) as error:
             raise CurvescopeError(
                 f"{self._scheduler}: no Dask scheduler answers there ({error})."
             ) from error
@@ -278,7 +273,10 @@ class Reducer:
     @property
     def so_far(self) -> Reduction:
         """The finished jobs of the last `reduce`, e.g. after an interrupt."""
-        return combine([reduction for level in self._finished for reduction in level])
+        finished: list[Reduction] = []
+        for level in self._finished:
+            finished += level
+        return combine(finished)
 
     def _take(self, reduction: Reduction, level: int = 0) -> None:
         """Combine reductions of similar size, so that each row is copied a few times only."""
@@ -298,7 +296,10 @@ class Reducer:
         workers = self._workers if self._client is None else max(1, len(self._client.nthreads()))
         size = max(1, min(_MOST_PER_TASK, len(jobs) // (workers * _TASKS_PER_WORKER)))
         chunks = [jobs[i : i + size] for i in range(0, len(jobs), size)]
-        yield from self._in_processes(chunks) if self._client is None else self._on_cluster(chunks)
+        if self._client is None:
+            yield from self._in_processes(chunks)
+        else:
+            yield from self._on_cluster(chunks)
 
     def _in_processes(
         self, chunks: Sequence[Sequence[Job]]
@@ -311,12 +312,8 @@ class Reducer:
             if not isinstance(reduction, Empty):
                 yield chunk, reduction
             elif len(chunk) == 1:
-                yield (
-                    chunk,
-                    unreadable(
-                        str(chunk[0].path), f"its process was {reduction.why}: {reduction.detail}"
-                    ),
-                )
+                reason = f"its process was {reduction.why}: {reduction.detail}"
+                yield chunk, unreadable(str(chunk[0].path), reason)
             else:  # one of them ended the process: each alone
                 retried += [[job] for job in chunk]
         if retried:

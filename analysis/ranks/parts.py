@@ -54,10 +54,12 @@ def find_common_steps(ranks: Sequence[RankTables], profiled: bool) -> pd.DataFra
     """
     tables = []
     for i, rank in enumerate(ranks):
-        chosen = rank.steps[rank.steps["profiled"].astype(bool) == profiled]
-        table = chosen.set_index(_STEP_KEY)[["duration_ns", "start_ns", "step"]].astype(np.int64)
+        is_profiled = rank.steps["profiled"].astype(bool)
+        chosen = rank.steps[is_profiled == profiled].set_index(_STEP_KEY)
+        table = chosen[["duration_ns", "start_ns", "step"]].astype(np.int64)
         tables.append(table.add_suffix(f"_{i}"))
-    return tables[0].join(tables[1:], how="inner").sort_index().reset_index()
+    common = tables[0].join(tables[1:], how="inner")
+    return common.sort_index().reset_index()
 
 
 @dataclass
@@ -84,31 +86,33 @@ class _Timeline:
 
     def __init__(self, rank: RankTables) -> None:
         self.rank = rank
-        complete = rank.kernels["step"].notna() & rank.kernels["duration_ns"].notna()
-        self.kernels = rank.kernels[complete].sort_values("step", kind="stable")
-        self._step = self.kernels["step"].to_numpy(np.int64)
-        self._start = self.kernels["start_ns"].to_numpy(np.int64)
-        self._end = self._start + self.kernels["duration_ns"].to_numpy(np.int64)
-        around = self.kernels["op"].fillna("").str.startswith(DISTRIBUTED).to_numpy(bool)
-        fetches = (self.kernels["phase"] == INPUT_PHASE).fillna(False).to_numpy(bool)
-        self._code = np.select([around, fetches], [_AROUND, _INPUT], _KERNEL)
-        names = self.kernels["name"]
-        is_shared = {name: collective(str(name)) is not None for name in names.unique()}
-        self._code[names.map(is_shared).to_numpy(bool)] = _MOVING
-        of_input = rank.ranges["name"] == PHASE_RANGE + INPUT_PHASE
-        inputs = rank.ranges[of_input & rank.ranges["step"].notna()]
+        kernels = rank.kernels.dropna(subset=["step", "duration_ns"])
+        kernels = kernels.sort_values("step", kind="stable")
+        self.kernels = kernels
+        self._step = kernels["step"].to_numpy(np.int64)
+        self._start = kernels["start_ns"].to_numpy(np.int64)
+        self._end = self._start + kernels["duration_ns"].to_numpy(np.int64)
+        self._code = _codes(kernels)
+        is_input = rank.ranges["name"] == PHASE_RANGE + INPUT_PHASE
+        in_step = rank.ranges["step"].notna()
+        inputs = rank.ranges[is_input & in_step]
         self._inputs = inputs[["step", "start_ns", "duration_ns"]].to_numpy(np.int64)
 
     def rows(self, step: int, start_ns: int) -> _Rows:
         """Kernels and inputs of a step, collectives by start."""
         low, high = np.searchsorted(self._step, [step, step + 1])
         index = low + np.argsort(self._start[low:high], kind="stable")
+        begin = self._start[index]
         code = self._code[index].copy()
         # A collective of the step before that still runs: its waiting was in that step.
-        code[(code == _MOVING) & (self._start[index] < start_ns)] = _AROUND
-        _, begun, length = self._inputs[self._inputs[:, 0] == step].T
-        inputs = _Rows(np.full(len(begun), -1), np.full(len(begun), _INPUT), begun, begun + length)
-        return _join(_Rows(index, code, self._start[index], self._end[index]), inputs)
+        code[(code == _MOVING) & (begin < start_ns)] = _AROUND
+        kernels = _Rows(index, code, begin, self._end[index])
+        in_step = self._inputs[:, 0] == step
+        _, start, length = self._inputs[in_step].T
+        no_index = np.full(len(start), -1)
+        input_code = np.full(len(start), _INPUT)
+        inputs = _Rows(no_index, input_code, start, start + length)
+        return _join(kernels, inputs)
 
     def parts(self, pieces: Sequence[_Piece]) -> pd.DataFrame:
         """The cut steps as a table."""
@@ -121,13 +125,24 @@ class _Timeline:
         table = names.loc[index].reset_index(drop=True)
         kind = _KIND_OF_CODE[code]
         table["name"] = table["name"].where(index >= 0, kind)
-        return table.assign(
-            batch=np.repeat([piece.batch for piece in pieces], counts),
-            step=np.repeat([piece.number for piece in pieces], counts),
-            rank=self.rank.rank,
-            kind=kind,
-            exclusive_ms=exclusive_ns / 1e6,
-        )
+        table["batch"] = np.repeat([piece.batch for piece in pieces], counts)
+        table["step"] = np.repeat([piece.number for piece in pieces], counts)
+        table["rank"] = self.rank.rank
+        table["kind"] = kind
+        table["exclusive_ms"] = exclusive_ns / 1e6
+        return table
+
+
+def _codes(kernels: pd.DataFrame) -> Ints:
+    """The code of each kernel."""
+    around = kernels["op"].fillna("").str.startswith(DISTRIBUTED)
+    fetches = (kernels["phase"] == INPUT_PHASE).fillna(False)
+    conditions = [around.to_numpy(bool), fetches.to_numpy(bool)]
+    codes = np.select(conditions, [_AROUND, _INPUT], _KERNEL)
+    names = kernels["name"]
+    is_shared = {name: collective(str(name)) is not None for name in names.unique()}
+    codes[names.map(is_shared).to_numpy(bool)] = _MOVING
+    return codes
 
 
 def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
@@ -141,22 +156,18 @@ def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
     timelines = [_Timeline(rank) for rank in ranks]
     pieces: list[list[_Piece]] = [[] for _ in ranks]
     unmatched = 0
-    for number, step in enumerate(find_common_steps(ranks, profiled=True).to_dict("records")):
+    steps = find_common_steps(ranks, profiled=True)
+    for number, step in enumerate(steps.to_dict("records")):
         of_ranks = []
         for i, timeline in enumerate(timelines):
             of_ranks.append(timeline.rows(step[f"step_{i}"], step[f"start_ns_{i}"]))
         shortest = _shortest(of_ranks)
         unmatched += shortest is None
         for i, rows in enumerate(of_ranks):
-            start = step[f"start_ns_{i}"]
-            cut = rows if shortest is None else _cut_waiting(rows, shortest)
-            length, levels = cut.end_ns - cut.start_ns, _LEVEL_OF_CODE[cut.code]
-            window = start, step[f"duration_ns_{i}"]
-            shares, idle = share_by_layer_ns(cut.start_ns, length, levels, *window)
-            rest = np.array([start])
-            idle_row = _Rows(np.array([-1]), np.array([_IDLE]), rest, rest)
-            every = _join(cut, idle_row)
-            pieces[i].append(_Piece(step["batch"], number, every, np.append(shares, idle)))
+            if shortest is not None:
+                rows = _cut_waiting(rows, shortest)
+            shared, exclusive = _share(rows, step[f"start_ns_{i}"], step[f"duration_ns_{i}"])
+            pieces[i].append(_Piece(step["batch"], number, shared, exclusive))
     tables = []
     for timeline, of_rank in zip(timelines, pieces, strict=True):
         if of_rank:
@@ -166,24 +177,38 @@ def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
     return pd.concat(tables, ignore_index=True), unmatched
 
 
+def _share(rows: _Rows, start_ns: int, duration_ns: int) -> tuple[_Rows, Floats]:
+    """Share a step among its rows; a row of the idle time comes last."""
+    length = rows.end_ns - rows.start_ns
+    levels = _LEVEL_OF_CODE[rows.code]
+    shares, idle = share_by_layer_ns(rows.start_ns, length, levels, start_ns, duration_ns)
+    place, code = np.array([start_ns]), np.array([_IDLE])
+    idle_row = _Rows(np.array([-1]), code, place, place)
+    return _join(rows, idle_row), np.append(shares, idle)
+
+
 def _shortest(of_ranks: Sequence[_Rows]) -> Ints | None:
     """Shortest duration of each collective on any rank, which all run in one order, ns; None if
     collectives differ.
     """
-    durations = [(rows.end_ns - rows.start_ns)[rows.code == _MOVING] for rows in of_ranks]
-    if len({len(of_rank) for of_rank in durations}) != 1:
+    durations = []
+    for rows in of_ranks:
+        length = rows.end_ns - rows.start_ns
+        durations.append(length[rows.code == _MOVING])
+    counts = {len(of_rank) for of_rank in durations}
+    if len(counts) != 1:
         return None
     return np.asarray(np.min(durations, axis=0), dtype=np.int64)
 
 
 def _cut_waiting(rows: _Rows, shortest_ns: Ints) -> _Rows:
     moving = rows.code == _MOVING
-    begun = rows.start_ns[moving]
     cut = rows.end_ns[moving] - shortest_ns
-    after = rows.start_ns.copy()
-    after[moving] = cut
-    waiting = _Rows(rows.index[moving], np.full(len(cut), _WAITING), begun, cut)
-    return _join(replace(rows, start_ns=after), waiting)
+    code = np.full(len(cut), _WAITING)
+    waiting = _Rows(rows.index[moving], code, rows.start_ns[moving], cut)
+    start = rows.start_ns.copy()
+    start[moving] = cut
+    return _join(replace(rows, start_ns=start), waiting)
 
 
 def _join(first: _Rows, second: _Rows) -> _Rows:

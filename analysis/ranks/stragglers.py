@@ -117,21 +117,22 @@ def analyse(reduction: Reduction) -> Ranks:
     """Analyse the ranks of a job; the reduction holds at least one."""
     step, rank_of, wall_ms, own_ms = _matrices(reduction)
     waits, waited_for_ms, waiting_ms, differing = _waits(reduction, rank_of)
-    nodes = {n for n in reduction["ranks"]["node"].to_pylist() if n is not None}
+    nodes = set(reduction["ranks"]["node"].to_pylist()) - {None}
     terms = _term_times(reduction, rank_of)
-    sends = int(reduction.column("ranks", "sends").sum())
+    sends = reduction.column("ranks", "sends").sum()
+    kernels = reduction.column("ranks", "kernels").sum()
     return Ranks(
         ranks=len(rank_of),
         nodes=len(nodes) or None,
         steps=len(step),
-        kernels=int(reduction.column("ranks", "kernels").sum()),
+        kernels=int(kernels),
         step_ms=float(np.nanmedian(wall_ms)),
         own_ms=float(np.nanmedian(own_ms)),
         waiting_ms=waiting_ms,
         stragglers=_stragglers(reduction, step, rank_of, wall_ms, own_ms, waited_for_ms, terms),
         imbalances=_imbalances(reduction, rank_of, terms),
         waits=waits,
-        unmatched={"point_to_point": sends, "collectives_that_differ": differing},
+        unmatched={"point_to_point": int(sends), "collectives_that_differ": differing},
         unreadable=reduction.unreadable,
     )
 
@@ -140,11 +141,12 @@ def _matrices(reduction: Reduction) -> tuple[Ints, Ints, Floats, Floats]:
     """Steps, ranks; wall and own time in ms, shape (ranks, steps), NaN if missing."""
     rank_of, row = np.unique(reduction.column("steps", "rank"), return_inverse=True)
     step, column = np.unique(reduction.column("steps", "step"), return_inverse=True)
-    wall_ms = reduction.column("steps", "wall_ns") / 1e6
-    wall, own_work = np.full((2, len(rank_of), len(step)), np.nan)
-    wall[row, column] = wall_ms
-    own_work[row, column] = wall_ms - reduction.column("steps", "communication_ns") / 1e6
-    return step, rank_of, wall, own_work
+    wall_ns = reduction.column("steps", "wall_ns")
+    own_ns = wall_ns - reduction.column("steps", "communication_ns")
+    wall_ms, own_ms = np.full((2, len(rank_of), len(step)), np.nan)
+    wall_ms[row, column] = wall_ns / 1e6
+    own_ms[row, column] = own_ns / 1e6
+    return step, rank_of, wall_ms, own_ms
 
 
 def over_others(times: Floats) -> Floats:
@@ -157,9 +159,11 @@ def over_others(times: Floats) -> Floats:
         if len(present) < 2:
             continue
         order = present[np.argsort(times[present, column], kind="stable")]
-        values, position = times[order, column], np.arange(len(order))
+        values = times[order, column]
+        position = np.arange(len(order))
         # Indices of the median of the others; those from the left-out value on move by one.
-        lower, upper = (len(order) - 2) // 2, (len(order) - 1) // 2
+        lower = (len(order) - 2) // 2
+        upper = (len(order) - 1) // 2
         below = values[lower + (position <= lower)]
         above = values[upper + (position <= upper)]
         excess[order, column] = values - (below + above) / 2
@@ -176,19 +180,12 @@ def _stragglers(
     terms: tuple[Ints, Floats],
 ) -> tuple[Straggler, ...]:
     excess = over_others(own_ms)
-    is_known = ~np.isnan(excess)
-    steps = is_known.sum(axis=1)
-    if not is_known.any():
+    if np.isnan(excess).all():
         return ()
     step_ms = float(np.nanmedian(wall_ms))
-    filled = np.where(is_known, excess, 0.0)
-    mean = filled.sum(axis=1) / np.maximum(steps, 1)
-    times_drawn = round_counts(len(step))
-    count = times_drawn @ is_known.T.astype(np.float64)
-    replicates = np.divide(times_drawn @ filled.T, count, out=np.zeros_like(count), where=count > 0)
-    values = []
-    for i, mean_ms in enumerate(mean.tolist()):
-        values.append(estimate(mean_ms, replicates[:, i], int(steps[i]), step_ms))
+    least_ms = MATERIAL * step_ms
+    steps = np.isfinite(excess).sum(axis=1).tolist()
+    values = _mean_excesses(excess, step_ms)
     adjusted = holm([value.p for value in values])
     bursts = _bursts(own_ms, excess, wall_ms)
     places = {}
@@ -196,10 +193,11 @@ def _stragglers(
         places[row["rank"]] = row["node"], row["local_rank"]
     stragglers = []
     for i, (value, p) in enumerate(zip(values, adjusted, strict=True)):
-        slow = p < LEVEL and value.value >= MATERIAL * step_ms
+        slow = p < LEVEL and value.value >= least_ms
         if not slow and not bursts[i].any():
             continue
-        over = is_known[i] & (filled[i] > MATERIAL * step_ms) if slow else bursts[i]
+        # A missing excess (NaN) is not over.
+        over = excess[i] > least_ms if slow else bursts[i]
         rank = int(rank_of[i])
         node, local_rank = places[rank]
         straggler = Straggler(
@@ -210,13 +208,29 @@ def _stragglers(
             excess_ms=value,
             share=value.value / step_ms,
             p_adjusted=p,
-            steps=int(steps[i]),
+            steps=steps[i],
             slow_steps=tuple(step[over].tolist()),
             waited_for_ms=waited_for_ms.get(rank, 0.0),
             terms=_terms_over(reduction, terms, i),
         )
         stragglers.append(straggler)
     return tuple(sorted(stragglers, key=lambda straggler: -straggler.excess_ms.value))
+
+
+def _mean_excesses(excess: Floats, step_ms: float) -> list[Estimate]:
+    """The mean excess of each rank over its steps."""
+    is_known = ~np.isnan(excess)
+    steps = is_known.sum(axis=1)
+    filled = np.where(is_known, excess, 0.0)
+    means = filled.sum(axis=1) / np.maximum(steps, 1)
+    times_drawn = round_counts(excess.shape[1])
+    sums = times_drawn @ filled.T
+    counts = times_drawn @ is_known.T.astype(np.float64)
+    replicates = np.divide(sums, counts, out=np.zeros_like(counts), where=counts > 0)
+    values = []
+    for i, mean_ms in enumerate(means.tolist()):
+        values.append(estimate(mean_ms, replicates[:, i], int(steps[i]), step_ms))
+    return values
 
 
 def _bursts(own_ms: Floats, excess: Floats, wall_ms: Floats) -> npt.NDArray[np.bool_]:
@@ -259,9 +273,10 @@ def _terms_over(
     named = reduction.read_names()
     excesses = []
     for i in np.argsort(-excess, kind="stable").tolist():
-        layer, phase, kind, *_ = named[int(ids[i])]
-        if excess[i] > 0 and kind != COMMUNICATION:
-            excesses.append(TermExcess(layer, phase, kind, float(times[row, i]), float(excess[i])))
+        term = named[int(ids[i])]
+        if excess[i] > 0 and term.kind != COMMUNICATION:
+            time_ms, excess_ms = float(times[row, i]), float(excess[i])
+            excesses.append(TermExcess(term.layer, term.phase, term.kind, time_ms, excess_ms))
     return tuple(excesses[:_TOP])
 
 
@@ -271,12 +286,14 @@ def _imbalances(
     ids, times = terms
     named = reduction.read_names()
     imbalances = []
-    for term, of_ranks in zip(ids.tolist(), times.T, strict=True):
-        layer, phase, kind, _, _ = named[term]
-        mean, slowest = float(of_ranks.mean()), int(of_ranks.argmax())
-        if kind == KERNELS and mean > 0:
+    for number, of_ranks in zip(ids.tolist(), times.T, strict=True):
+        term = named[number]
+        mean = float(of_ranks.mean())
+        if term.kind == KERNELS and mean > 0:
+            slowest = of_ranks.argmax()
             most, rank = float(of_ranks[slowest]), int(rank_of[slowest])
-            imbalances.append(Imbalance(layer, phase, mean, most, rank, most / mean - 1))
+            imbalance = most / mean - 1
+            imbalances.append(Imbalance(term.layer, term.phase, mean, most, rank, imbalance))
     return tuple(sorted(imbalances, key=lambda layer: layer.mean_ms - layer.slowest_ms))
 
 
@@ -293,7 +310,8 @@ def _waits(
     least, last = shortest_of(reduction.column("collectives", "shortest"))
     groups = _matching(reduction)
     matches = [key in groups for key in reduction.rows("collectives", "step", "channel")]
-    used, several = np.array(matches, bool), ranks > 1
+    used = np.array(matches, bool)
+    several = ranks > 1
     differing = int((several & ~used).sum())
     used &= several
     if not used.any():
@@ -303,30 +321,35 @@ def _waits(
     named = reduction.read_names()
     waits: list[Waiting] = []
     caused = np.zeros(len(rank_of))
-    for kind in sorted(set(zip(operation[used].tolist(), channel[used].tolist(), strict=True))):
-        is_of_kind = (operation == kind[0]) & (channel == kind[1])
+    kinds = set(zip(operation[used].tolist(), channel[used].tolist(), strict=True))
+    for operation_id, channel_id in sorted(kinds):
+        is_of_kind = (operation == operation_id) & (channel == channel_id)
         rows = np.flatnonzero(used & is_of_kind)
         each_ms = waiting[rows] / (ranks[rows] - 1) / 1e6 / steps
-        by_rank = np.bincount(np.searchsorted(rank_of, last[rows]), each_ms, minlength=len(rank_of))
+        last_rank = np.searchsorted(rank_of, last[rows])
+        by_rank = np.bincount(last_rank, each_ms, minlength=len(rank_of))
         caused += by_rank
         most = []
         for i in np.argsort(-by_rank)[:_TOP]:
             if by_rank[i] > 0:
                 most.append((int(rank_of[i]), float(by_rank[i])))
-        operation_name, channel_name = (str(named[number][3]) for number in kind)
+        duration_ns = (duration[rows] / ranks[rows]).sum()
+        waiting_ns = (waiting[rows] / ranks[rows]).sum()
         wait = Waiting(
-            operation=operation_name,
-            channel=channel_name,
+            operation=str(named[operation_id].name),
+            channel=str(named[channel_id].name),
             ranks=int(ranks[rows].max()),
             calls=len(rows) / steps,
-            duration_ms=float((duration[rows] / ranks[rows]).sum()) / 1e6 / steps,
-            waiting_ms=float((waiting[rows] / ranks[rows]).sum()) / 1e6 / steps,
+            duration_ms=float(duration_ns) / 1e6 / steps,
+            waiting_ms=float(waiting_ns) / 1e6 / steps,
             last=tuple(most),
         )
         waits.append(wait)
-    total = float(waiting.sum()) / 1e6 / max(reduction["steps"].num_rows, 1)
+    rank_steps = max(reduction["steps"].num_rows, 1)
+    total_ms = float(waiting.sum()) / 1e6 / rank_steps
     waits.sort(key=lambda wait: -wait.waiting_ms)
-    return tuple(waits), dict(zip(rank_of.tolist(), caused.tolist(), strict=True)), total, differing
+    by_rank_ms = dict(zip(rank_of.tolist(), caused.tolist(), strict=True))
+    return tuple(waits), by_rank_ms, total_ms, differing
 
 
 def _matching(reduction: Reduction) -> set[tuple[int, int]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,11 @@ class Sums:
     keys: tuple[str, ...]
     added: tuple[str, ...] = ()
     least: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns, in order."""
+        return [*self.keys, *self.added, *self.least]
 
 
 TABLES = {
@@ -50,9 +56,26 @@ TABLES = {
     ),
 }
 _NAMES = pa.schema(
-    [("id", pa.int64()), ("term", pa.int64())]
-    + [(name, pa.string()) for name in ("layer", "phase", "kind", "name")]
+    {
+        "id": pa.int64(),
+        "term": pa.int64(),
+        "layer": pa.string(),
+        "phase": pa.string(),
+        "kind": pa.string(),
+        "name": pa.string(),
+    }
 )
+
+
+class Name(NamedTuple):
+    """A row of `names`."""
+
+    id: int
+    term: int  # id of the same without the kernel
+    layer: str | None
+    phase: str | None
+    kind: str
+    name: str | None
 
 
 @dataclass(frozen=True)
@@ -60,8 +83,7 @@ class Reduction:
     """Tables of some ranks with the columns of `TABLES`, sorted by their keys."""
 
     tables: dict[str, pa.Table]  # tables by name; int64 columns
-    # texts by id: layer, phase, kind and kernel name, with the id of the `term` (the same without
-    # the kernel); a term; or, by kind, a channel or an operation
+    # rows of `Name`: a kernel's; a term; or, by kind, a channel or an operation
     names: pa.Table
     # (path, reason) of recordings that could not be reduced, sorted
     unreadable: tuple[tuple[str, str], ...] = ()
@@ -71,17 +93,19 @@ class Reduction:
 
     def column(self, table: str, name: str) -> Ints:
         """A column as numpy."""
-        return np.asarray(self.tables[table][name].to_numpy(), np.int64)
+        values = self.tables[table][name].to_numpy()
+        return np.asarray(values, np.int64)
 
     def rows(self, table: str, *columns: str) -> Iterator[tuple[int, ...]]:
         """The rows of some columns, as numbers of Python."""
-        return zip(*(self.column(table, name).tolist() for name in columns), strict=True)
+        values = [self.column(table, name).tolist() for name in columns]
+        return zip(*values, strict=True)
 
-    def read_names(self) -> dict[int, tuple[str | None, str | None, str, str | None, int]]:
-        """By id: layer, phase, kind, name, and the id of the term."""
+    def read_names(self) -> dict[int, Name]:
+        """The names by id."""
         names = {}
         for row in self.names.to_pylist():
-            names[row["id"]] = row["layer"], row["phase"], row["kind"], row["name"], row["term"]
+            names[row["id"]] = Name(**row)
         return names
 
 
@@ -91,12 +115,15 @@ def combine(reductions: Sequence[Reduction]) -> Reduction:
     """
     tables = {}
     for name, sums in TABLES.items():
-        tables[name] = _sum_up(sums, [reduction.tables[name] for reduction in reductions])
-    names = pa.concat_tables([_NAMES.empty_table(), *(each.names for each in reductions)])
-    _, first = np.unique(names["id"].to_numpy(), return_index=True)
+        pieces = [reduction.tables[name] for reduction in reductions]
+        tables[name] = _sum_up(sums, pieces)
+    name_tables = [_NAMES.empty_table()]
     unreadable: set[tuple[str, str]] = set()
     for reduction in reductions:
+        name_tables.append(reduction.names)
         unreadable.update(reduction.unreadable)
+    names = pa.concat_tables(name_tables)
+    _, first = np.unique(names["id"].to_numpy(), return_index=True)
     return Reduction(tables, names.take(pa.array(first)), tuple(sorted(unreadable)))
 
 
@@ -106,14 +133,20 @@ def unreadable(path: str, reason: str) -> Reduction:
 
 
 def _sum_up(sums: Sums, pieces: Sequence[pa.Table]) -> pa.Table:
-    columns = [*sums.keys, *sums.added, *sums.least]
-    schema = pa.schema([(name, pa.int64()) for name in columns])
+    schema = pa.schema(dict.fromkeys(sums.columns, pa.int64()))
     joined = pa.concat_tables([schema.empty_table(), *pieces])
-    wanted = [(name, "sum") for name in sums.added] + [(name, "min") for name in sums.least]
-    grouped = joined.group_by(list(sums.keys), use_threads=False).aggregate(wanted)
+    wanted = []
+    for name in sums.added:
+        wanted.append((name, "sum"))
+    for name in sums.least:
+        wanted.append((name, "min"))
     aggregated = [f"{name}_{how}" for name, how in wanted]
-    ordered = grouped.select([*sums.keys, *aggregated]).rename_columns(columns)
-    return ordered.sort_by([(name, "ascending") for name in sums.keys]).combine_chunks()
+    order = [(name, "ascending") for name in sums.keys]
+    grouped = joined.group_by(list(sums.keys), use_threads=False)
+    sums_up = grouped.aggregate(wanted)
+    selected = sums_up.select([*sums.keys, *aggregated])
+    named = selected.rename_columns(sums.columns)
+    return named.sort_by(order).combine_chunks()
 
 
 def shortest(duration_ns: Ints, rank: int) -> Ints:
@@ -125,22 +158,20 @@ def shortest(duration_ns: Ints, rank: int) -> Ints:
 
 def shortest_of(values: Ints) -> tuple[Ints, Ints]:
     """Durations and ranks of values packed by `shortest`."""
-    return values >> _RANK_BITS, values & ((1 << _RANK_BITS) - 1)
+    rank_mask = (1 << _RANK_BITS) - 1
+    return values >> _RANK_BITS, values & rank_mask
 
 
 def identify(*texts: str | None) -> int:
     """The id of a text: 63 bits of a hash, the same on every machine."""
-    joined = "\x1f".join("\x00" if text is None else text for text in texts)
+    parts = ["\x00" if text is None else text for text in texts]
+    joined = "\x1f".join(parts)
     digest = blake2b(joined.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
-def name_table(
-    rows: Sequence[tuple[int, int, str | None, str | None, str, str | None]],
-) -> pa.Table:
-    """Table `names` of a reduction from rows (id, term, layer, phase, kind, name): each id once,
-    sorted.
-    """
-    unique = {row[0]: row for row in rows}
-    ordered = [dict(zip(_NAMES.names, unique[key], strict=True)) for key in sorted(unique)]
+def name_table(names: Sequence[Name]) -> pa.Table:
+    """Table `names` of a reduction: each id once, sorted."""
+    rows = {name.id: name._asdict() for name in names}
+    ordered = [rows[number] for number in sorted(rows)]
     return pa.Table.from_pylist(ordered, schema=_NAMES)

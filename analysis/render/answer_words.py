@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...base.counted import counted
-from ...base.numbers import number, percent, signed
+from ...base.numbers import number, percent, with_sign
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Scope
 from ..causes import UNEXPLAINED, CauseTotal, interventions
@@ -144,7 +144,7 @@ def anomaly(explanation: Explanation) -> str:
 
 def _value(explanation: Explanation) -> str:
     value, functional = explanation.value.value, explanation.functional
-    shown = number(value, 3) if functional.kind == FIXED_COST else signed(value)
+    shown = number(value, 3) if functional.kind == FIXED_COST else with_sign(value)
     return f"{shown} {functional.unit}"
 
 
@@ -223,11 +223,17 @@ def remedy(remedy: Remedy, axis: Axis) -> str:
     at = f" at {axis.name_size(remedy.batch)}"
     gains = []
     if remedy.term_gain is not None:
-        what = "it" if remedy.where in remedy.what else remedy.where
+        what = "its time" if remedy.where in remedy.what else remedy.where
         gains.append(f"-{percent(remedy.term_gain.value)} of {what}{at}")
         at = ""
     if remedy.step_gain is not None:
         gains.append(f"-{percent(remedy.step_gain.value)} of the step{at}")
-    results = remedy.changed_results
-    changes = f"; it changes the results: {results}" if results else ""
-    return f"{begin_sentence(remedy.what)}: {', '.join(gains)}{changes}."
+    said = f"{begin_sentence(remedy.what)}: {', '.join(gains)}"
+    if remedy.padding is not None and remedy.padding.times_ms is not None:
+        alone_ms, padded_ms = remedy.padding.times_ms
+        said += (
+            f"; {remedy.padding.to} takes {show_ms(padded_ms, 3)} in place of {number(alone_ms, 3)}"
+        )
+    if remedy.changed_results:
+        said += f"; it changes the results: {remedy.changed_results}"
+    return f"{said}."

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
-from ...base.numbers import signed
+from ...base.numbers import with_sign
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiment_entries import why_not_replayed
 from ...profiling.recording.store import Recording, is_modelled
@@ -240,4 +240,4 @@ def _plain_zero(text: str) -> str:
 
 
 def _value(value: Estimate, unit: str) -> str:
-    return f"{signed(value.value)} {unit} ({interval(value)})"
+    return f"{with_sign(value.value)} {unit} ({interval(value)})"

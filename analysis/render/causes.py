@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ...base.numbers import number, quantity, signed
+from ...base.numbers import number, quantity, with_sign
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Evidence
 from ..decompose.functionals import CANCELS
 from ..diagnosis.explanation import Explanation
@@ -42,12 +42,12 @@ def render_causes(explanation: Explanation, everything: bool = False) -> Rendera
         terms = _terms(total, everything)
         rows.add_row(*_cause(total, value), verdict_of(total), terms, style="dim")
     whole = sum(total.amount for total in explanation.causes)
-    rows.add_row("total", signed(whole), share(whole, value), "", "")
+    rows.add_row("total", with_sign(whole), share(whole, value), "", "")
     blocks: list[RenderableType] = [rows]
     for total in causes:
         at = total.measured
         if at is not None:
-            amount = f"{signed(at.value)} {unit} measured on the complete step ({interval(at)})"
+            amount = f"{with_sign(at.value)} {unit} measured on the complete step ({interval(at)})"
             blocks.append(Text(f"{total.cause}: {amount}."))
     blocks += dim(_reasons(causes))
     named = [total for total in causes if total.cause != UNEXPLAINED or total.terms[0].claim]
@@ -64,7 +64,7 @@ def verdict_of(total: CauseTotal) -> str:
 
 
 def _cause(total: CauseTotal, value: float) -> tuple[str, str, str]:
-    return total.cause, signed(total.amount), share(total.amount, value)
+    return total.cause, with_sign(total.amount), share(total.amount, value)
 
 
 def _terms(total: CauseTotal, everything: bool) -> Text:
@@ -124,7 +124,7 @@ def _claims(total: CauseTotal, everything: bool) -> RenderableType:
         if claim is None:
             continue
         what = "" if total.cause == claim.cause else f": {claim.cause} suspected"
-        where = f"{what} in {term.label} ({signed(term.amount)})"
+        where = f"{what} in {term.label} ({with_sign(term.amount)})"
         lines.append(Text.assemble((total.cause, "bold"), where))
         for evidence in claim.evidence:
             lines.append(Indented(Text(_evidence_text(evidence)), label="  - "))

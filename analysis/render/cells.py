@@ -85,6 +85,8 @@ def fitting(text: str, width: int) -> str:
 
 def _add_layer(path: re.Match[str]) -> str:
     numbers = path[2]
+    if numbers == "*":
+        return f"{path[1] or ''}all layers"
     return f"{path[1] or ''}layer{'' if numbers.isdigit() else 's'} {numbers}"
 
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
-from ...base.numbers import number, quantity, signed
+from ...base.numbers import number, quantity, with_sign
 from ...profiling.recording.store import STEP
 from ..decompose.communication import Collectives, Communication
 from .tables import table
@@ -50,7 +50,7 @@ def render_communication(
         heads = ("calls", "ms alone", "ms beside", f"slow-down, ms of {whole}")
         kernels = table("beside communication", *heads)
         for kernel in communication.slowed[:limit]:
-            times = (number(kernel.alone_ms), number(kernel.beside_ms), signed(kernel.excess_ms))
+            times = (number(kernel.alone_ms), number(kernel.beside_ms), with_sign(kernel.excess_ms))
             kernels.add_row(shorten(kernel.name), number(kernel.calls, 3), *times)
         parts.append(kernels)
     return Group(*parts, Text(_RATES, "dim"))
@@ -82,5 +82,5 @@ def _slow_down(communication: Communication, whole: str) -> str:
         return f"{text}; none of them also runs alone, so their slow-down is unknown."
     low, high = communication.interval_ms
     compared = share(communication.compared_ms, communication.beside_ms)
-    more = f"{signed(communication.excess_ms)} ms ({number(low, 3)} to {number(high, 3)})"
+    more = f"{with_sign(communication.excess_ms)} ms ({number(low, 3)} to {number(high, 3)})"
     return f"{text}; those that also run alone ({compared} of that) take {more} more than alone."

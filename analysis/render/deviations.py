@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..decompose.functionals import (
     Condition,
     Functional,
     bend,
+    neighbours_of,
     outlier,
 )
 from ..decompose.overtaken import find_slow
@@ -25,14 +26,6 @@ from .words import show_ms
 
 _LEAST_SIZES = 3  # of a line that two sizes do not make by themselves
 _FACTOR = 3.0  # between the ends of an interval that still says how large something is
-
-
-def neighbours_of(at: Condition, conditions: Sequence[Condition]) -> tuple[int, int, int] | None:
-    """A size between its neighbours among the measured ones; None for the first and the last."""
-    place = list(conditions).index(at)
-    if not 0 < place < len(conditions) - 1:
-        return None
-    return conditions[place - 1], at, conditions[place + 1]
 
 
 def off_by(curve: Curve, at: Condition, apart: Container[Condition] = ()) -> Estimate | None:

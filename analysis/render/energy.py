@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from ...base.counted import counted
-from ...base.numbers import number, signed
+from ...base.numbers import number, with_sign
 from ...profiling.recording.store import Recording
 from ..decompose.statistics import Estimate
 from ..energy import EnergyDiagnosis, explain_energy
@@ -94,14 +94,14 @@ def show_energy(
     terminal.print_below(console, text.render_findings(diagnosis.findings, over, text.ENERGY))
     if diagnosis.fixed_cost is not None:
         functional, value = diagnosis.fixed_cost
-        amount = f"{signed(value.value)} J ({words.interval(value)})"
+        amount = f"{with_sign(value.value)} J ({words.interval(value)})"
         terminal.print_below(console, Text(f"{functional.label}: {amount} of every step."))
     rows = table("functional", "J", "by time", "by power")
     for finding, split in zip(diagnosis.findings, diagnosis.splits, strict=True):
         if everything or finding in diagnosis.anomalies:
             unit = text.unit_text(finding.shown.unit, over, text.ENERGY)
             parts = (finding.value.value, split.by_time_j, split.by_power_j)
-            rows.add_row(f"{finding.shown.label} ({unit})", *map(signed, parts))
+            rows.add_row(f"{finding.shown.label} ({unit})", *map(with_sign, parts))
     if rows.cells(0):
         terminal.print_below(console, rows, Text(_SPLIT, "dim"))
     console.print(Text(_NO_LAYERS, "dim"))

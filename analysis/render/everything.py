@@ -54,7 +54,7 @@ def _advise_size(shown: Shown) -> Block | None:
 
 
 def _draw_remedies(shown: Shown) -> Block | None:
-    if not shown.diagnosis.remedies.tried:
+    if not shown.diagnosis.remedies.attempts:
         return None
     rows = remedies.remedy_table(shown.diagnosis.remedies, shown.axis)
     return Block((remedies.render_remedies(rows, shown.axis, shown.everything),), below=True)

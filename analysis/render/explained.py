@@ -134,7 +134,7 @@ class ShownAnswer:
             cause=answer.cause,
             verdict=answer.verdict,
             why=answer_words.why(answer),
-            taken=answer.taken,
+            taken=answer.share_removed,
             remedy=answer.remedy,
             how_sure=answer_words.how_sure(answer),
             finding=answer_words.finding(answer),

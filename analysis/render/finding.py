@@ -9,13 +9,15 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...base.errors import CurvescopeError
+from ...base.numbers import signed
 from ..causes.host import LOAD_FASTER, LOAD_HOW
 from ..diagnosis.library_choice import candidates_command
 from . import answers, remedies, terminal, text
 from .advice import render_suggestion
 from .blocks import Block, print_view
+from .deviations import off_by
 from .everything import draw_explanation
-from .found import SURE, Found, find_all
+from .found import SURE, Found, find_all, say_share
 from .headline import certain_sentence
 from .shown import Shown
 from .tables import Indented
@@ -45,8 +47,23 @@ def _name_finding(asked: _Asked) -> Block | None:
 def _say_worth(asked: _Asked) -> Block | None:
     entry, shown = asked.entry, asked.shown
     worth = ", ".join(f"{share} at {shown.axis.name} {size}" for size, share in entry.worth)
-    return Block.lines(
-        [f"Of a step: {worth or 'unknown'}. How sure: {entry.sure}. {SURE[entry.sure]}"]
+    said = f"Of a step: {worth or 'unknown'}. How sure: {entry.sure}. {SURE[entry.sure]}"
+    lines = [said, _say_whole_step(entry, shown)] if entry.is_slow_size and entry.where else [said]
+    return Block.lines([line for line in lines if line])
+
+
+def _say_whole_step(entry: Found, shown: Shown) -> str:
+    """How far the whole step is off its neighbours, which a part need not be; empty where that is
+    unknown.
+    """
+    curve = shown.diagnosis.curve
+    off = off_by(curve, entry.at) if entry.at in curve.conditions else None
+    if off is None:
+        return ""
+    share = say_share(off.value / curve.times_ms[entry.at])
+    return (
+        f"That is this part by itself. The whole step is {signed(off.value, 3)} ms ({share}) off "
+        "its neighbours, by all its parts."
     )
 
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from ...base.numbers import number
 from ..decompose.curve import UNKNOWN
-from ..decompose.functionals import Condition, Functional, outlier
+from ..decompose.functionals import Condition, Functional, neighbours_of, outlier
 from ..decompose.slow_steps import SlowSteps, leading
 from ..decompose.statistics import MATERIAL, Estimate
 from ..decompose.terms import OVERHEAD, Key, Terms
@@ -24,7 +25,7 @@ from .answer_words import choose_library
 from .deviations import (
     deviation,
     locate_anomaly,
-    neighbours_of,
+    off_by,
     outlier_of,
 )
 from .remedies import UNKNOWN_SAVING, instruction, is_stable, promise, worst_overtaken
@@ -62,10 +63,12 @@ class Found:
 
     what: str
     where: str | None = None  # layer and line, or None
+    label: str | None = None  # the layer, or None
     why: str | None = None  # its cause in a few words; None if unknown
     worth: tuple[tuple[Condition, str], ...]  # share of the step by batch size, in words
     sure: str  # how sure it is, one of `SURE`
     at: Condition | None = None  # the batch size where it shows
+    beside: tuple[Condition, ...] = ()  # further sizes that its words name
     answers: tuple[Explanation, ...] = ()  # the anomalies behind it, the first leads
     saving: Saving | None = None  # the change behind it
     slow: SlowSteps | None = None  # the slow steps behind it
@@ -79,21 +82,16 @@ def find_all(diagnosis: Diagnosis, advice: Advice | None = None) -> tuple[Found,
     cost, changes that may save, and what the profiled steps suggest.
     """
     remedies = diagnosis.remedies
-    slow_sizes = [
-        *_list_certain(diagnosis),
-        *_slow_sizes(diagnosis),
-        *_without_answer(diagnosis),
-        *_find_padding(diagnosis),
-    ]
+    slow_sizes = _join_places([*_list_certain(diagnosis), *_slow_sizes(diagnosis)])
+    slow_sizes += _without_answer(diagnosis)
+    slow_sizes += _find_padding(diagnosis)
     slow_sizes.sort(key=_weight, reverse=True)
-    listed = [
-        *_describe_slow_steps(diagnosis),
-        *(describe_saving(saving, diagnosis) for saving in remedies.helping),
-        *(entry for _, entry in slow_sizes),
-        *_describe_fixed_cost(diagnosis),
-    ]
+    listed = list(_describe_slow_steps(diagnosis))
+    listed += [describe_saving(saving, diagnosis) for saving in remedies.helping]
+    listed += [entry for _, entry in slow_sizes]
+    listed += _describe_fixed_cost(diagnosis)
     said = {member for saving in remedies.helping for member in saving.members}
-    for saving in remedies.tried:
+    for saving in remedies.attempts:
         if not said.issuperset(saving.members) and promise(saving) >= MATERIAL:
             listed.append(describe_saving(saving, diagnosis))
     if advice is not None:
@@ -107,12 +105,19 @@ def say_share(share: float) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+_Worth: TypeAlias = tuple[tuple[Condition, str], ...]
+
+
+def _worth(size: Condition, share: float) -> _Worth:
+    return ((size, say_share(share)),)
+
+
 def _weight(item: tuple[float, Found]) -> tuple[int, float]:
     """A sure cause, confirmed or counted from shapes, comes first from 2 % of a step on. A finding
     of unknown size or cause comes last.
     """
     share, entry = item
-    has_no_cause = bool(entry.answers) and entry.answers[0].cause is None
+    has_no_cause = entry.why is None and bool(entry.answers)
     unknown = entry.sure == NOISY or has_no_cause
     sure = entry.sure == CONFIRMED or _is_counted(entry)
     return (sure and share >= MATERIAL) - unknown, share
@@ -145,9 +150,10 @@ def _describe_slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:
     elif slow.in_common:
         why = f": more {slow.in_common[0].what}"
     ratio = number(slow.slow_ms / slow.usual_ms, 2)
+    what = f"{slow.often}, {ratio} times as long{why}"
     yield Found(
-        what=f"{slow.often}, {ratio} times as long{why}",
-        worth=((slow.batch or UNKNOWN, say_share(slow.share)),),
+        what=what,
+        worth=_worth(slow.batch or UNKNOWN, slow.share),
         sure=MEASURED,
         at=slow.batch,
         slow=slow,
@@ -163,13 +169,16 @@ def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
         is_more_work = part.from_shapes is not None
         why = "more work than in proportion" if is_more_work else "slower than smaller sizes"
         line = f", {part.line}" if part.line else ""
+        label, size = part.label, part.batch
+        what = f"{label} at {size}: {why}{line}"
         entry = Found(
-            what=f"{part.label} at {part.batch}: {why}{line}",
-            where=f"{part.label}{line}",
+            what=what,
+            where=label + line,
+            label=label,
             why=why,
-            worth=((part.batch, say_share(part.step_share)),),
+            worth=_worth(size, part.step_share),
             sure=MEASURED,
-            at=part.batch,
+            at=size,
             certain=part,
             is_slow_size=True,
         )
@@ -177,19 +186,38 @@ def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
 
 
 def _slow_sizes(diagnosis: Diagnosis) -> list[tuple[float, Found]]:
-    """The anomalies with their share of a step; one finding for one cause in one place."""
-    places: dict[tuple[str | None, str | None], list[Explanation]] = {}
+    """The anomalies with their share of a step; one finding for one cause in one place and size."""
+    places: dict[object, list[Explanation]] = {}
     for explanation in diagnosis.explanations:
-        places.setdefault((explanation.where, explanation.cause), []).append(explanation)
-    listed = []
-    for (where, _), together in places.items():
-        if where is None:
-            listed += [_slow_size((explanation,), diagnosis) for explanation in together]
-        else:
-            listed.append(_slow_size(together, diagnosis))
+        size, _ = _where_slow(explanation, diagnosis)
+        place = (explanation.where, explanation.cause, size) if explanation.where else len(places)
+        places.setdefault(place, []).append(explanation)
+    listed = [_slow_size(together, diagnosis) for together in places.values()]
     named = {entry.at for _, entry in listed if entry.answers}
     # A deviation of the whole step says nothing more of a size whose place is named.
     return [(share, entry) for share, entry in listed if entry.answers or entry.at not in named]
+
+
+def _join_places(listed: Sequence[tuple[float, Found]]) -> list[tuple[float, Found]]:
+    """One finding for a layer at a size: what is confirmed leads, then what has a cause, then the
+    largest.
+    """
+    joined: dict[object, tuple[float, Found]] = {}
+    for share, entry in sorted(listed, key=_lead, reverse=True):
+        # Causes of the whole step stay apart.
+        has_place = entry.label is not None or not entry.answers
+        place = (entry.label, entry.at) if has_place else len(joined)
+        worth, first = joined.get(place, (share, entry))
+        if first is not entry:
+            first = replace(first, answers=first.answers + entry.answers)
+        joined[place] = worth, first
+    return list(joined.values())
+
+
+def _lead(item: tuple[float, Found]) -> tuple[bool, bool, float]:
+    share, entry = item
+    has_cause = _is_counted(entry) or any(answer.cause for answer in entry.answers)
+    return entry.sure == CONFIRMED, has_cause, share
 
 
 def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[float, Found]:
@@ -200,24 +228,32 @@ def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[f
     curve = diagnosis.curve
     lead, *others = sorted(together, key=lambda answer: answer.value.value >= 0)
     size, amount_ms = _where_slow(lead, diagnosis)
-    share = abs(amount_ms) / curve.times_ms[size]
-    if share < curve.least and _sure(lead) in (MEASURED, UNTESTED):
+    share = min(abs(amount_ms) / curve.times_ms[size], 1.0)
+    is_small = share < curve.least and _sure(lead) in (MEASURED, UNTESTED)
+    if is_small or lead.cause == OVERHEAD:
         return _describe_deviation(lead.functional, lead.value.value, diagnosis)
-    worth = [(size, say_share(share))]
+    worth = _worth(size, share)
     at_largest = _gain_at_largest(lead, diagnosis)
     if at_largest is not None:
-        worth.append((curve.conditions[-1], say_share(at_largest)))
+        worth += _worth(curve.conditions[-1], at_largest)
     entry = Found(
         what=_what(lead, size, diagnosis),
         where=lead.where,
+        label=lead.where,
         why=lead.cause,
-        worth=tuple(worth),
+        worth=worth,
         sure=_sure(lead),
         at=size,
         answers=(lead, *others),
-        is_slow_size=True,
+        is_slow_size=_is_slow(size, diagnosis),
     )
     return share, entry
+
+
+def _is_slow(size: Condition, diagnosis: Diagnosis) -> bool:
+    """Whether a size is not below the line between its neighbours for certain."""
+    off = off_by(diagnosis.curve, size)
+    return off is None or off.high > 0
 
 
 def _where_slow(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, float]:
@@ -240,7 +276,7 @@ def _slowest_of(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, f
     how many ms; None where they are slow at none.
     """
     for part in diagnosis.certain:
-        if part.label == answer.where:
+        if part.label == answer.where and part.batch in answer.functional.conditions:
             return part.batch, part.value.value
     terms = () if answer.leading is None else answer.leading.terms
     labels = {term.label for term in terms}
@@ -271,8 +307,6 @@ def _slowest(
 
 
 def _what(answer: Explanation, size: Condition, diagnosis: Diagnosis) -> str:
-    if answer.cause == OVERHEAD:
-        return f"outside the profiled steps at {size}: place unknown"
     if answer.where is None and answer.cause is None:
         return _say_deviation(answer.functional, answer.value.value, diagnosis)
     line = f", {answer.line}" if answer.line else ""
@@ -305,21 +339,11 @@ def _gain_at_largest(answer: Explanation, diagnosis: Diagnosis) -> float | None:
         return None
     if remedy.step_gain is not None:
         return remedy.step_gain.value
-    time_ms = _time_of(remedy.where, largest, answer, diagnosis.terms)
+    terms, key = diagnosis.terms, answer.key_of(remedy.where)
+    time_ms = None if terms is None else terms.time_ms(key, largest)
     if remedy.term_gain is None or time_ms is None:
         return None
     return remedy.term_gain.value * time_ms / diagnosis.curve.times_ms[largest]
-
-
-def _time_of(label: str, size: Condition, answer: Explanation, terms: Terms | None) -> float | None:
-    """Time of a term at a batch size, ms; None if no step of that size was profiled."""
-    if terms is None or size not in terms.conditions:
-        return None
-    key = next((share.key for share in answer.shares if share.label == label), None)
-    if key not in terms.keys:
-        return None
-    row, column = terms.conditions.index(size), terms.keys.index(key)
-    return float(terms.values_ms[row, column])
 
 
 def _without_answer(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
@@ -327,14 +351,10 @@ def _without_answer(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     difference = diagnosis.difference
     if difference is not None:
         before, after = difference.times_ms
-        label = f", most in {difference.label}" if difference.label else ""
-        share = (after - before) / after
-        entry = Found(
-            what=f"{difference.at} to {difference.to}: {number(after - before, 3)} ms{label}",
-            worth=((difference.to, say_share(share)),),
-            sure=ONCE,
-        )
-        yield share, entry
+        place = f", most in {difference.label}" if difference.label else ""
+        more, share = number(after - before, 3), (after - before) / after
+        what = f"{difference.at} to {difference.to}: {more} ms{place}"
+        yield share, Found(what=what, worth=_worth(difference.to, share), sure=ONCE)
     for finding in () if diagnosis.explanations else diagnosis.anomalies:
         yield _describe_deviation(finding.tested, finding.tested_value.value, diagnosis)
 
@@ -345,13 +365,15 @@ def _describe_deviation(
     """A deviation of the whole step, and its share of the step at its size."""
     place = locate_anomaly(functional, value)
     share = abs(value * place.scale) / diagnosis.curve.times_ms[place.size]
-    return share, Found(
+    entry = Found(
         what=_say_deviation(functional, value, diagnosis),
-        worth=((place.size, say_share(share)),),
+        worth=_worth(place.size, share),
         sure=MEASURED,
         at=place.size,
-        is_slow_size=True,
+        beside=functional.conditions,
+        is_slow_size=_is_slow(place.size, diagnosis),
     )
+    return share, entry
 
 
 def _find_padding(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
@@ -360,14 +382,15 @@ def _find_padding(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     if overtaken is None:
         return
     most, more = overtaken
-    size = most.small.condition
+    size, slow_ms = most.small.condition, most.small.time_ms.value
     others = f" ({more} more likewise)" if more else ""
-    share = 1 - most.time_ms / most.small.time_ms.value
+    share = 1 - most.time_ms / slow_ms
     entry = Found(
         what=f"{size} takes longer than {most.size}: pad to it{others}",
-        worth=((size, say_share(share)),),
+        worth=_worth(size, share),
         sure=MEASURED,
         at=size,
+        beside=(most.size,),
         is_slow_size=True,
     )
     yield share, entry
@@ -382,12 +405,14 @@ def _describe_fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
     where = answer.where or answer.cause or "cause unknown"
     says_cause = not answer.cause or answer.cause in (where, f"{answer.where} work")
     cause = "" if says_cause else f": {answer.cause}"
-    worth = {}
-    for size in (answer.functional.at, curve.conditions[-1]):
-        worth[size] = say_share(amount_ms / curve.times_ms[size])
+    sizes = dict.fromkeys((answer.functional.at, curve.conditions[-1]))
+    worth: _Worth = ()
+    for size in sizes:
+        worth += _worth(size, amount_ms / curve.times_ms[size])
+    what = f"{where}{cause}, {number(amount_ms, 3)} ms of every step"
     yield Found(
-        what=f"{where}{cause}, {number(amount_ms, 3)} ms of every step",
-        worth=tuple(worth.items()),
+        what=what,
+        worth=worth,
         sure=_sure(answer),
         answers=(answer,),
     )

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base.counted import counted
-from ...base.numbers import number, percent, signed
+from ...base.numbers import number, percent, with_sign
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.schema import INPUT
@@ -186,12 +186,12 @@ def difference_sentence(difference: Difference, axis: Axis) -> str:
     """How far two times without an interval differ, where, and what to record."""
     before, after = difference.times_ms
     sizes = f"{axis.name_size(difference.at)} to {difference.to}"
-    times = f"{number(before)} to {show_ms(after)} ({signed(after - before)} ms)"
+    times = f"{number(before)} to {show_ms(after)} ({with_sign(after - before)} ms)"
     sentence = f"from {sizes} {UNITS[difference.unit]} goes from {times}"
     if difference.label is not None:
         is_most = abs(difference.label_ms) >= abs(after - before) / 2
         of_it = "most of it" if is_most else "the largest term of it"
-        sentence += f", {of_it} {difference.label} ({signed(difference.label_ms, 3)} ms)"
+        sentence += f", {of_it} {difference.label} ({with_sign(difference.label_ms, 3)} ms)"
     if difference.host is not None:
         host = f"{show_ms(difference.host_ms, 3)} of the {difference.host}"
         sentence += f"; at {difference.to} it is {host}"

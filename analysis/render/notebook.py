@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...base.numbers import number, signed, smaller_terms
+from ...base.numbers import number, smaller_terms, with_sign
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import STEP
 from ..decompose.terms import total_ms
@@ -48,7 +48,7 @@ def _answers(shown: Shown) -> str | None:
 
 def _remedies(shown: Shown) -> str | None:
     """The remedies, their savings and settings, and the other changes that ran."""
-    if not shown.diagnosis.remedies.tried:
+    if not shown.diagnosis.remedies.attempts:
         return None
     remedies = remedy_table(shown.diagnosis.remedies, shown.axis)
     head, rows = remedy_cells(remedies, shown.axis)
@@ -71,7 +71,7 @@ def _curve(shown: Shown) -> str:
 
 def _explanations(shown: Shown) -> str:
     blocks = []
-    for explanation in shown.diagnosis.explained:
+    for explanation in shown.diagnosis.all_explanations:
         blocks.append(explanation_html(explanation))
         unit = explanation.functional.unit
         blocks += [_evidence(term, unit, shown.axis) for term in explanation.evidence or ()]
@@ -118,14 +118,14 @@ def _evidence(evidence: TermEvidence, unit: str, axis: Axis) -> str:
 def explanation_html(explanation: Explanation) -> str:
     """The terms of one functional, with bars, and its causes."""
     value, unit = explanation.value, explanation.functional.unit
-    title = f"{explanation.functional.label}: {signed(value.value)} {unit} ({interval(value)})"
+    title = f"{explanation.functional.label}: {with_sign(value.value)} {unit} ({interval(value)})"
     sentence = html_text(verdict_sentence(explanation))
     shares = sorted(explanation.shares, key=lambda term: -abs(term.value.value))
     largest = abs(shares[0].value.value) if shares else 0.0
 
     def row(label: str, amount: float, last: str) -> list[str]:
         part = share(amount, value.value)
-        return [label, signed(amount), part, _bar(amount, largest), last]
+        return [label, with_sign(amount), part, _bar(amount, largest), last]
 
     terms = []
     for term in shares[:_MOST_ROWS]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import fmean
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -21,18 +22,19 @@ from ...profiling.recording.disturbed import count_visits
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import KERNEL, STEP, Recording, is_modelled
-from ..decompose.curve import UNKNOWN, Curve, Point
+from ..decompose.curve import UNKNOWN, Point
 from ..decompose.findings import UNDECIDED
 from ..decompose.functionals import Condition
 from ..decompose.input_time import WAITING_FOR_INPUT
 from ..decompose.slow_steps import leading
 from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, Key, Terms, work_label
+from ..diagnosis.explanation import Remedy
 from ..diagnosis.remedies import Throughput, throughput_of
 from ..diagnosis.result import Diagnosis
 from ..diagnosis.suggested import Advice
 from . import answers
-from .answer_words import advice
+from .answer_words import remedy
 from .cells import (
     Column,
     at_left,
@@ -96,7 +98,7 @@ class Page:
         width = limit_width(width)
         head = [*self._head(width), *self._care(width)]
         time, doing, following = self._time(width), self._do(width), self._next(width)
-        sizes = len(self.diagnosis.curve.points)
+        sizes = len(self._points(_MOST_FOUND))
         rest = len(head) + len(time) + len(doing) + len(following)
         extra = bool(cost_line(self.diagnosis.curve)) + 1  # below and above the curve
         entry_lines = min(len(self.entries), _MOST_FOUND) + 1
@@ -190,9 +192,9 @@ class Page:
             at, share = best[0].worth[0]
             said.append(f"{begin_sentence(best[0].what)}: {share} saved at {at}.")
         elif diagnosis.remedies.beside_work:
-            said.append("No change is proven to save time on a quiet machine.")
-        elif diagnosis.remedies.tried:
-            said.append("No change is proven to save time.")
+            said.append("No change is proven to save time overall on a quiet machine.")
+        elif diagnosis.remedies.attempts:
+            said.append("No change is proven to save time overall.")
         return said
 
     def _slow_sizes(self, most: int = _NAMED) -> str:
@@ -204,7 +206,7 @@ class Page:
             return f"One {axis.value}: there is no curve to compare it with."
         slow = [entry for entry in self.entries if entry.is_slow_size]
         sizes = sorted({entry.at for entry in slow if entry.at is not None})
-        if not sizes:
+        if not sizes and not any(entry.at for entry in self.entries):
             sizes = sorted({finding.tested.at for finding in diagnosis.anomalies})
         if not sizes:
             undecided = diagnosis.is_disturbed or all(
@@ -272,7 +274,7 @@ class Page:
         """The sizes as bars, with the numbers of the first `listed` findings beside their sizes."""
         curve, axis = self.diagnosis.curve, self.diagnosis.axis
         marks = self._marks(listed)
-        points = _choose_points(curve, most, marks)
+        points = self._choose_points(most, listed)
         unit = f"ms {UNITS[STEP]}" if curve.unit == STEP else "ms"
         sizes = Column(axis.name, [str(point.condition) for point in points])
         times = Column(f"{unit} ± 95 %", [_time(point) for point in points])
@@ -286,7 +288,8 @@ class Page:
         last = Column(_OFF_HEAD, [off.plain for off in offs]).width
         taken = sum(column.width for column in left) + last
         room = min(width - taken - 8, _MOST_BAR)
-        hidden = len(curve.points) - len(points)
+        shown = {point.condition for point in points}
+        hidden = len(set(curve.conditions) - shown)
         note = f"{hidden} more sizes: --all" if hidden else ""
         heads = [at_right(column.heading, column.width) for column in left]
         head = "  ".join([*heads, at_left(note, room), at_right(_OFF_HEAD, last)])
@@ -305,7 +308,8 @@ class Page:
         numbers = f" [{','.join(map(str, mark))}]" if mark else ""
         off = self._off_neighbours(point)
         if off is None:
-            return Text(self._beyond(point) or " " * _OFF).append(numbers, "bold")
+            said = self._say_probed(point) or self._beyond(point) or " " * _OFF
+            return Text(said).append(numbers, "bold")
         half = (off.high - off.low) / 2
         has_interval = math.isfinite(half)
         digits = _decimals(half if has_interval else abs(off.value))
@@ -318,6 +322,8 @@ class Page:
     def _off_neighbours(self, point: Point) -> Estimate | None:
         """How far a size is off its neighbours; of the last one, only where it is slow."""
         curve = self.diagnosis.curve
+        if point.condition not in curve.conditions:
+            return None
         last = curve.conditions[-1]
         is_slow = any(entry.is_slow_size and entry.at == last for entry in self.entries)
         if not is_slow and point.condition == last:
@@ -333,12 +339,64 @@ class Page:
             return "the largest that fits"
         return f"rising: try {2 * point.condition}" if throughput.grows else ""
 
+    def _say_probed(self, point: Point) -> str:
+        """How often a size was measured that the sweep only probed; empty of other sizes."""
+        if point.condition in self.diagnosis.curve.conditions:
+            return ""
+        return f"probed, {counted(point.n, 'step')}"
+
     def _marks(self, listed: int) -> dict[object, list[int]]:
+        """The listed findings by size; of a size that none is about, the first of the others."""
         marks: dict[object, list[int]] = {}
         for index, entry in enumerate(self.entries, 1):
-            if entry.at is not None and index <= listed:
+            if entry.at is not None and (index <= listed or entry.at not in marks):
                 marks.setdefault(entry.at, []).append(index)
         return marks
+
+    def _points(self, listed: int) -> list[Point]:
+        """The measured sizes, and probed ones that the first findings name."""
+        curve, probes = self.diagnosis.curve, self.diagnosis.probe_times
+        named = {size for entry in self.entries[:listed] for size in entry.beside}
+        added = []
+        for size in named.intersection(probes).difference(curve.conditions):
+            time = Estimate(fmean(probes[size]), -math.inf, math.inf, 1.0)
+            added.append(Point(size, time, spread=None, n=len(probes[size]), rounds=1))
+        if not added:
+            return list(curve.points)
+        return sorted([*curve.points, *added], key=lambda point: point.condition)
+
+    def _choose_points(self, most: int, listed: int) -> list[Point]:
+        """The sizes that are shown: both ends, sizes that the answer names, the neighbours of the
+        first finding, other sizes with findings, then sizes that stand alone.
+        """
+        points, marks = self._points(listed), self._marks(listed)
+        named = self._named(listed) | {points[0].condition, points[-1].condition}
+        for first, second in pairwise(point.condition for point in points):
+            if 1 in (*marks.get(first, ()), *marks.get(second, ())):
+                named |= {first, second}
+        while len(points) > most:
+            inner = range(1, len(points) - 1)
+            unnamed = [place for place in inner if points[place].condition not in named]
+            free = [place for place in unnamed if points[place].condition not in marks]
+            chosen = free or unnamed or inner
+            gaps = {at: points[at + 1].condition / points[at - 1].condition for at in chosen}
+            del points[min(gaps, key=gaps.__getitem__)]
+        return points
+
+    def _named(self, listed: int) -> set[Condition]:
+        """The sizes that the answer names: of its first findings, the remedy's, the one to take."""
+        named: set[Condition] = set()
+        for entry in self.entries[:listed]:
+            named |= {entry.at, *entry.beside}
+        told = self._told_remedy()
+        if told is not None:
+            named.add(told[1].batch)
+            if told[1].padding is not None:
+                named.add(told[1].padding.to)
+        throughput = self._throughput()
+        if throughput is not None:
+            named.add(throughput.batch)
+        return named
 
     def _line(self, width: int) -> list[Text]:
         """The straight line that comes nearest to the curve."""
@@ -348,7 +406,7 @@ class Page:
         axis = self.diagnosis.axis.name
         if line.off > _MISSED:
             missed = say_share(line.off)
-            return [Text(f"No straight line fits these times: it misses one by {missed}.")]
+            return [Text(f"No straight line fits these times: the nearest is off by {missed}.")]
         small, large = curve.conditions[0], curve.conditions[-1]
         at_small, at_large = percent(line.fixed_share(small)), percent(line.fixed_share(large))
         off = f" ± {percent(line.off)}" if line.off > 0.05 else ""
@@ -373,12 +431,19 @@ class Page:
 
     def _do(self, width: int) -> list[Text]:
         """The first measured remedy, and its gain."""
+        told = self._told_remedy()
+        if told is None:
+            return []
+        title = f"DO {told[0]}  "
+        said = remedy(told[1], self.diagnosis.axis)
+        return [set_title(title, cut(said.rstrip("."), width - len(title)))]
+
+    def _told_remedy(self) -> tuple[int, Remedy] | None:
+        """The first measured remedy, with the number of its finding."""
         for index, entry in enumerate(self.entries[:_LEAST_FOUND], 1):
-            for answer in entry.answers[:1]:
-                if answer.remedy is not None:
-                    title, said = f"DO {index}  ", advice(answer)
-                    return [set_title(title, cut(said.rstrip("."), width - len(title)))]
-        return []
+            if entry.answers and entry.answers[0].remedy is not None:
+                return index, entry.answers[0].remedy
+        return None
 
     def _time_at(self, size: Condition, terms: Terms, width: int) -> Text | None:
         """The four largest groups of the time of a step, and their shares, from 0.5 % on."""
@@ -417,8 +482,7 @@ class Page:
         right = (own_share, last_share, sure)
         widths = [column.width for column in right]
         room = width - 3 - sum(widths) - 6
-        rest = len(self.entries) - len(listed)
-        title = f"FOUND, and {rest} more: --all" if rest else "FOUND"
+        title = self._found_title(listed)
         heads = columns((column.heading for column in right), widths)
         head = Text.assemble((at_left(title, room + 3), "bold"), heads)
         head.rstrip()
@@ -429,6 +493,13 @@ class Page:
             line.append(columns((here[index], there[index]), widths[:2]))
             lines.append(line.append(f"  {entry.sure}", _STYLES.get(entry.sure, "")))
         return lines
+
+    def _found_title(self, listed: Sequence[Found]) -> str:
+        """The heading of the findings: what their shares are of, and how many are not listed."""
+        title, rest = "FOUND", len(self.entries) - len(listed)
+        if any(entry.is_slow_size and entry.where for entry in listed):
+            title += ", each part by itself"
+        return f"{title}, and {rest} more: --all" if rest else title
 
     def _notes(self, width: int, room: int) -> list[Text]:
         """Notes of a model beside its curve, as far as the page has room for it."""
@@ -453,6 +524,8 @@ class Page:
         amount = f"{percent(most)} of the step" if most < 1 else "the step's time and more"
         if self._is_modelled():
             return cut(f"nothing beyond the model's error, {amount} at {size}", width)
+        if curve.unseen.step:
+            return cut(f"nothing; one process cannot rule out {amount} at {size}", width)
         return cut(f"nothing; too noisy to tell at {size}, up to {amount}: --time-limit", width)
 
     def _next(self, width: int) -> list[Text]:
@@ -565,20 +638,3 @@ def _group(key: Key, class_of: Callable[[str], str | None]) -> str:
     kind = (class_of(key.layer) or key.layer).partition(",")[0]  # without `4 times`
     unnumbered = _NUMBERS.sub("", kind).lower()
     return work_label(unnumbered or kind, key.phase)
-
-
-def _choose_points(curve: Curve, most: int, marks: dict[object, list[int]]) -> Sequence[Point]:
-    """The sizes that are shown: both ends, sizes with findings, the neighbours of the first such
-    size, then sizes that stand alone.
-    """
-    points, sizes = list(curve.points), curve.conditions
-    keep = {sizes[0], sizes[-1], *marks}
-    for place in pairwise(sizes):
-        if any(1 in marks.get(size, ()) for size in place):
-            keep.update(place)
-    while len(points) > most:
-        inner = range(1, len(points) - 1)
-        free = [index for index in inner if points[index].condition not in keep] or inner
-        gaps = {index: points[index + 1].condition / points[index - 1].condition for index in free}
-        del points[min(gaps, key=gaps.__getitem__)]
-    return points

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
-from ...base.numbers import number, signed, smaller_terms
+from ...base.numbers import number, smaller_terms, with_sign
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, total_ms, work_label
 from ..ranks.difference import RankDifference
@@ -110,12 +110,12 @@ def _stragglers(ranks: Ranks, limit: int | None) -> list[RenderableType]:
         places = []
         for term in straggler.terms:
             if term.excess_ms >= _LEAST_SHARE * excess_ms:
-                places.append(f"{_term(term)} {signed(term.excess_ms)}")
+                places.append(f"{_term(term)} {with_sign(term.excess_ms)}")
         style = "" if straggler.verdict == SLOW else "yellow"
         rows.add_row(
             str(straggler.rank),
             "?" if straggler.node is None else str(straggler.node),
-            signed(excess_ms),
+            with_sign(excess_ms),
             f"{straggler.share:+.1%}",
             Text(_when(straggler), style),
             number(straggler.waited_for_ms, 3),
@@ -166,7 +166,7 @@ def _waits(ranks: Ranks, limit: int | None) -> RenderableType:
 
 
 def _sign(value_ms: float) -> str:
-    return signed(value_ms) if abs(value_ms) >= _NOTHING_MS else "0"
+    return with_sign(value_ms) if abs(value_ms) >= _NOTHING_MS else "0"
 
 
 def _interval(value: Estimate) -> str:
@@ -179,7 +179,7 @@ def render_difference(difference: RankDifference, *, everything: bool = False) -
     steps, used = difference.steps
     side = f"{difference.name} ({counted(count, 'rank')})"
     against = f"{difference.against} ({counted(other, 'rank')})"
-    own = f"{signed(difference.own.value)} ms without communication ({interval(difference.own)})"
+    own = f"{with_sign(difference.own.value)} ms without communication ({interval(difference.own)})"
     head = f"{side} less {against}: {_sign(difference.value.value)} ms a step, {own}"
     rows = table("term", "ms", "95 % interval", "kernel", left=("kernel",))
     for share in difference.shares[: None if everything else _ROWS]:
@@ -193,7 +193,7 @@ def render_difference(difference: RankDifference, *, everything: bool = False) -
         rows.add_row(marked, _sign(share.value.value), _interval(share.value), names)
     rest = difference.shares[_ROWS:]
     if rest and not everything:
-        rows.add_row(smaller_terms(len(rest)), signed(total_ms(rest)), "", "")
+        rows.add_row(smaller_terms(len(rest)), with_sign(total_ms(rest)), "", "")
     pairs = f"Mean of {used} of {steps} steps, in pairs (disturbed steps are excluded)"
     return Group(Text(head, "bold"), rows, Text(f"{pairs}; * significant (Holm).", "dim"))
 

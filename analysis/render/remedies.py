@@ -15,6 +15,7 @@ from rich.text import Text
 from ...base.counted import counted
 from ...base.numbers import number, percent
 from ...profiling.recording.axis import BATCH, Axis
+from ...profiling.recording.experiments import pad
 from ..decompose.curve import Curve
 from ..decompose.overtaken import Overtaken, find_overtaken
 from ..decompose.statistics import MATERIAL, Estimate
@@ -299,6 +300,9 @@ def remedy_row(saving: Saving, do: str | None = None) -> RemedyRow:
 
 def instruction(saving: Saving) -> str:
     """What to do, as an instruction."""
+    if saving.multiple is not None and saving.largest is not None:
+        batch, _ = saving.largest
+        return f"pad the batch of the step from {batch} to {pad(batch, saving.multiple)}"
     if saving.facts is None or saving.facts.remedy is None:
         return " and ".join(saving.members)
     return saving.facts.remedy.format(where="the step")
@@ -321,7 +325,7 @@ _SMALL = 0.05  # share of a step; of changes that save less at most, one bound s
 def _say_tried(remedies: Remedies, axis: Axis) -> str | None:
     """Whether a change without a proven saving may still save 2 %; None without such a change."""
     said = (*remedies.helping, *remedies.beside_work)
-    rest = [remedy for remedy in remedies.tried if remedy not in said]
+    rest = [remedy for remedy in remedies.attempts if remedy not in said]
     if not rest:
         return None
     batches = sorted({batch for remedy in rest for batch, _ in remedy.gains})

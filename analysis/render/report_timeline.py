@@ -115,7 +115,7 @@ def timeline(
     chosen = rows.iloc[int(nearest)]
     step, start_ns = int(chosen["step"]), int(chosen["start_ns"])
     length_ns = int(chosen["duration_ns"])
-    mine = _place_in_step(kernels_of(work, step, _COLUMNS), start_ns)
+    mine = _place_in_step(kernels_of(work, np.array([step]), _COLUMNS), start_ns)
     mine = mine.sort_values("begin", kind="stable", ignore_index=True)
     step_us = length_ns / 1e3
     lanes = _Lanes(step_us)

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
-from ...base.numbers import number, signed
+from ...base.numbers import number, with_sign
 from ..decompose.statistics import Estimate
 from ..scaling import (
     IMBALANCE,
@@ -164,7 +164,7 @@ def _loss(point: ScaledPoint, loss: EfficiencyLoss, everything: bool) -> Rendera
             rows.add_row(*_row(f"  {kernel.label}", kernel, step_ms))
     total = math.fsum(term.ms.value for term in loss.shares)
     rows.add_section()
-    rows.add_row("lost", signed(total), share(total, step_ms), "")
+    rows.add_row("lost", with_sign(total), share(total, step_ms), "")
     marks = Text("* significant (Holm correction over the terms of its list).", "dim")
     return Group(title, Indented(rows, marks, *_late(loss)))
 
@@ -172,7 +172,7 @@ def _loss(point: ScaledPoint, loss: EfficiencyLoss, everything: bool) -> Rendera
 def _row(label: str, term: LossShare, step_ms: float) -> tuple[Text, ...]:
     style = "" if term.real else "dim"
     mark = " *" if term.real else ""
-    cells = (signed(term.ms.value), share(term.ms.value, step_ms), interval(term.ms))
+    cells = (with_sign(term.ms.value), share(term.ms.value, step_ms), interval(term.ms))
     return Text(f"{label}{mark}", style), *(Text(cell, style) for cell in cells)
 
 
@@ -188,5 +188,5 @@ def _late(loss: EfficiencyLoss) -> list[RenderableType]:
     text = f"The ranks wait for rank {late.rank}{node}, which waits {less} and {last}."
     if not longer:
         return [Text(f"{text} No term is significantly longer there.")]
-    parts = [f"{term.label} {signed(term.ms.value)} ms ({interval(term.ms)})" for term in longer]
+    parts = [f"{term.label} {with_sign(term.ms.value)} ms ({interval(term.ms)})" for term in longer]
     return [Text(f"{text} Longer there than on the others: {'; '.join(parts)}.")]

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
-from ...base.numbers import number, signed
+from ...base.numbers import number, with_sign
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import Recording
 from ..decompose.curve import Curve, Point
@@ -216,7 +216,7 @@ def _bend(edge: Edge, log: LogCurve) -> LogBend:
 
 
 def _ms(value: Estimate) -> str:
-    return f"{signed(value.value)} ms ({interval(value, 3)})"
+    return f"{with_sign(value.value)} ms ({interval(value, 3)})"
 
 
 def _say_needed(log: LogCurve, largest: int) -> int:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
-from ...base.numbers import number, signed, smaller_terms
+from ...base.numbers import number, smaller_terms, with_sign
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import STEP
 from ..decompose.curve import MODELLED, Curve
@@ -167,7 +167,7 @@ def _tests(findings: Sequence[Finding], kind: str, unit: str, quantity: Quantity
         if shown.kind == kind:
             place = f"{shown.at} → {shown.to}" if kind == "excess" else str(shown.at)
             verdict = _verdict(finding, quantity)
-            rows.add_row(place, signed(value.value), interval(value), verdict)
+            rows.add_row(place, with_sign(value.value), interval(value), verdict)
     return rows
 
 
@@ -188,7 +188,7 @@ def _verdict(finding: Finding, quantity: Quantity) -> Text:
     if verdict == FindingVerdict.ANOMALY:
         text = f"{shape}: anomaly"
         if finding.tested != finding.shown:
-            text += f" (bend {signed(finding.tested_value.value)} {quantity.unit})"
+            text += f" (bend {with_sign(finding.tested_value.value)} {quantity.unit})"
         return Text(text, "bold red")
     if verdict == FindingVerdict.FIXED_COST:
         return Text(f"{shape} (fixed cost amortised)")
@@ -199,7 +199,7 @@ def _verdict(finding: Finding, quantity: Quantity) -> Text:
 
 def _terms_title(explanation: Explanation) -> Text:
     value, functional = explanation.value, explanation.functional
-    amount = f"{signed(value.value)} {functional.unit} ({interval(value)})"
+    amount = f"{with_sign(value.value)} {functional.unit} ({interval(value)})"
     title = f"Terms of {functional.label}: {amount}"
     if explanation.cancels:
         title += "; its parts cancel, so their shares are not known"
@@ -219,7 +219,7 @@ def _more_work(term: Share, whole: float) -> str:
     or small.
     """
     value = term.work.value if term.work else None
-    return signed(value.value) if value and _is_large(value.value, whole) else ""
+    return with_sign(value.value) if value and _is_large(value.value, whole) else ""
 
 
 def _is_large(amount: float, whole: float) -> bool:
@@ -276,7 +276,7 @@ def _share(term: Share, whole: float) -> list[Text]:
     value = term.value
     cells = [
         f"{term.label} *" if term.real else term.label,
-        signed(value.value),
+        with_sign(value.value),
         share(value.value, whole),
         interval(value),
         _more_work(term, whole),
@@ -288,7 +288,7 @@ def _share(term: Share, whole: float) -> list[Text]:
 
 def _sum(label: str, terms: Sequence[Share], whole: float) -> tuple[str, ...]:
     amount = total_ms(terms)
-    return label, signed(amount), share(amount, whole), *[""] * 4
+    return label, with_sign(amount), share(amount, whole), *[""] * 4
 
 
 def unit_text(unit: str, axis: Axis, quantity: Quantity = TIME) -> str:

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...profiling.recording.experiments import FactorFacts, Scope, Stage, members
+from ...profiling.recording.experiments import (
+    PADDED_BATCH,
+    FactorFacts,
+    Scope,
+    Stage,
+    choose_multiple,
+    members,
+)
 from ..decompose.statistics import Estimate, Floats, pool_variance, share_estimate
 from .outcome import Outcome
 from .rule import decide_saving, saves, saving_family
@@ -34,6 +41,8 @@ class Saving:
     # seconds of set-up beyond that of the unmodified steps; None if unknown
     setup_s: float | None = None
     memory_bytes: int | None = None  # beyond that of the unmodified steps; None if unknown
+    # multiple that the batch is padded to; None of another change
+    multiple: int | None = None
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -126,6 +135,7 @@ def _saving(
             proven.append(batch)
     described = (outcome.facts for outcome in (*ran, *change.untested) if outcome.facts)
     changed = (outcome.changed_results for outcome in reversed(ran) if outcome.changed_results)
+    pads = name == PADDED_BATCH
     return Saving(
         factor=name,
         facts=next(described, None),
@@ -138,6 +148,7 @@ def _saving(
         changed_results=next(changed, None),
         setup_s=_beyond(last.experiment.setup_s, name),
         memory_bytes=None if memory_bytes is None else int(memory_bytes),
+        multiple=choose_multiple(last.experiment.batches) if pads else None,
     )
 
 

@@ -115,7 +115,6 @@ _FOLDERS = frozenset(
 _SYSTEM = re.compile(r"/(usr|bin|sbin|lib|lib64|proc|sys|dev|etc|nix)/")
 _PACKAGES = re.compile(r".*/((site|dist)-packages|python3?\.\d+)/")
 _VERSIONED = re.compile(r"(python|cuda|lib)[-\d.]*")
-_HOST = re.compile(r"([A-Za-z0-9-]+\.)+[A-Za-z]{2,}")
 
 
 def is_secret(name: str) -> bool:

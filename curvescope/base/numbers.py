@@ -1,6 +1,4 @@
-"""Numbers as text, with units that fit their size; `base.js` of the report repeats number, signed
-and quantity.
-"""
+"""Numbers as text, with units that fit their size; `base.js` of the report repeats some."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ def with_minus_signs(text: str) -> str:
     return _NEGATIVE.sub("−", text)
 
 
-def signed(value: float, digits: int = 3) -> str:
+def with_sign(value: float, digits: int = 3) -> str:
     """A number with its sign."""
     sign = "+" if value > 0 else ""
     return sign + number(value, digits)

@@ -12,7 +12,7 @@ from typing import TextIO
 
 
 @contextmanager
-def redirected(stream: TextIO, descriptor: int) -> Iterator[list[bytes]]:
+def redirect_output(stream: TextIO, descriptor: int) -> Iterator[list[bytes]]:
     """Redirect standard output or error of this process, also of its C code; yields the lines,
     empty until the end.
     """

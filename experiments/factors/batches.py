@@ -8,6 +8,7 @@ from typing import Any
 
 from ...base.torch_runtime import import_torch
 from ...profiling.recording.axis import BATCH
+from ...profiling.recording.experiments import MULTIPLES, choose_multiple, pad
 from ...profiling.workload.steps import ChangedSteps
 from ..factor import Factor, StepChange, Target, TermChange
 from ..replay.batch_extents import pad_batch, reason_against_other_batch, slice_batch
@@ -71,32 +72,15 @@ BEFORE_SWITCH = Factor(
 #
 # A last wave of blocks that is nearly empty stays so: see `filled_wave`.
 
-# Blocked kernels of CPUs take 8 or 16 fp32 lanes (AVX2, AVX-512), tensor cores of GPUs sizes of 8
-# in 16 bits, and tiles of products are 16 or 32 rows at least.
-_MULTIPLES = (8, 16, 32)
-_NOTHING_TO_PAD = f"every batch size is a multiple of {_MULTIPLES[-1]}"
-
-
-def multiple_of(batches: tuple[int, ...]) -> int | None:
-    """The multiple to pad to: the smallest of 8, 16 and 32 that does not divide some batch size;
-    else None.
-    """
-    for multiple in _MULTIPLES:
-        if any(batch % multiple for batch in batches):
-            return multiple
-    return None
-
-
-def _round_up(batch: int, multiple: int) -> int:
-    return -(-batch // multiple) * multiple
+_NOTHING_TO_PAD = f"every batch size is a multiple of {MULTIPLES[-1]}"
 
 
 def _pad(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:
-    call, multiple = runnable.call, multiple_of(batches)
+    call, multiple = runnable.call, choose_multiple(batches)
     assert call.batch is not None
     if multiple is None:
         raise CannotReplay(_NOTHING_TO_PAD)
-    size = _round_up(call.batch, multiple)
+    size = pad(call.batch, multiple)
     if size == call.batch:
         return runnable
     larger = runnable.family.at(size)
@@ -111,13 +95,13 @@ class _PaddedSteps(ChangedSteps):
         self._multiple = multiple
 
     def load(self, batch: int) -> None:
-        super().load(_round_up(batch, self._multiple))
+        super().load(pad(batch, self._multiple))
 
 
 def _reason_against_padded_batch(target: Target) -> str | None:
     if target.configuration.axis != BATCH:
         return f"the axis is {target.configuration.axis}, and only a batch is padded"
-    return _NOTHING_TO_PAD if multiple_of(target.batches) is None else None
+    return _NOTHING_TO_PAD if choose_multiple(target.batches) is None else None
 
 
 PADDED_BATCH = Factor(
@@ -139,7 +123,9 @@ PADDED_BATCH = Factor(
             "the samples that pad the batch belong to the result, unless the step leaves them out "
             "of its loss"
         ),
-        change=lambda workload, target: _PaddedSteps(workload, multiple_of(target.batches) or 1),
+        change=lambda workload, target: _PaddedSteps(
+            workload, choose_multiple(target.batches) or 1
+        ),
     ),
     levels=True,
     partial=True,

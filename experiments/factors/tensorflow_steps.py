@@ -20,11 +20,11 @@ def _compile_by_xla(compiles: bool) -> None:
     usual: Any = tf.function
 
     @wraps(usual)
-    def changed(*arguments: Any, **settings: Any) -> Any:
+    def compile_otherwise(*arguments: Any, **settings: Any) -> Any:
         _CHANGED.append(bool(settings.get("jit_compile")) != compiles)
         return usual(*arguments, **{**settings, "jit_compile": compiles})
 
-    tf.function = changed
+    tf.function = compile_otherwise
 
 
 class _Recompiled(ChangedSteps):

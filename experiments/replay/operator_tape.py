@@ -61,10 +61,10 @@ class OperatorTape:
         self._returned = tree_map(recorder.place, result)
         self._kept: list[Any] = []
         if check:
-            recorded = _tensors(tree_leaves(result)) + recorder.changed()
+            recorded = _tensors(tree_leaves(result)) + recorder.list_changed()
             expected = [tensor.detach().clone() for tensor in recorded]
             recorder.restore()
-            replayed = _tensors(tree_leaves(self.replay())) + recorder.changed()
+            replayed = _tensors(tree_leaves(self.replay())) + recorder.list_changed()
             if not all(map(_alike, expected, replayed)):
                 raise CurvescopeError(
                     "a replay of the step's operators gives another result: it does more than they "
@@ -131,7 +131,7 @@ class _Recorder(TorchDispatchMode):
         # by result, the form in which the operator returned it
         self._made: list[tuple[Any, ...]] = []
 
-    def changed(self) -> list[Any]:
+    def list_changed(self) -> list[Any]:
         """The tensors that the step changed and did not make, as they are now."""
         return [tensor for tensor, _ in self._before.values()]
 

@@ -25,11 +25,11 @@ from ...profiling.frameworks import memory_ran_out
 from ...profiling.hardware import heap
 from ...profiling.hardware.memory_usage import available_bytes
 from ...profiling.measure.visits import FAILED, OUT_OF_MEMORY, Empty, Visit
-from ...profiling.recording.experiments import Experiment
+from ...profiling.recording.experiments import PADDED_BATCH, Experiment, choose_multiple
 from ...profiling.recording.store import Recording, RecordingWriter
 from ..factor import Caches, TermChange
 from ..factors import term_change
-from ..factors.batches import FILLED_WAVE, multiple_of
+from ..factors.batches import FILLED_WAVE
 from ..runner import Condition, Runner, Watch
 from .operator_kinds import follows_batch, is_batch_norm, on_cuda
 from .recorded_call import CannotReplay, device_of
@@ -118,9 +118,9 @@ class TermRunner(Runner):
 
     def measure(self) -> bool:
         rounds = self.run_rounds(self.conditions)
-        return rounds >= self.experiment.rounds[0] or all(map(self.finished, self.conditions))
+        return rounds >= self.experiment.rounds[0] or all(map(self.is_finished, self.conditions))
 
-    def finished(self, condition: Condition) -> bool:
+    def is_finished(self, condition: Condition) -> bool:
         name, batch = condition
         return name in self.untested or batch in self._unfit or not self._term.families
 
@@ -132,11 +132,9 @@ class TermRunner(Runner):
         for site in self._sites.values():
             site.end()
         self.notes += self._term.notes()
-        multiple = multiple_of(self.experiment.batches)
-        if (
-            "padded_batch",
-            self.experiment.batches[-1],
-        ) in self.conditions and multiple is not None:
+        multiple = choose_multiple(self.experiment.batches)
+        padded = (PADDED_BATCH, self.experiment.batches[-1])
+        if padded in self.conditions and multiple is not None:
             self.notes.append(f"padded_batch pads the batch to a multiple of {multiple}.")
         if waited := sum(site.waited for site in self._sites.values()):
             self.notes.append(f"Left out: {counted(waited, 'run')} that waited for the host.")

@@ -118,13 +118,14 @@ class _Assembly:
         for row in timeline.step_rows:
             row["mode"] = row["mode"] or steps.mode_of(self._phases.get(row["step"], set()))
         describe_steps(self._writer, timeline.step_rows, timeline.steps_from)
+        entries: dict[str, Any] = {}
         classes = layer_classes(self._ranges, self._options.names)
+        if classes:
+            entries["layer_classes"] = classes
+        entries["batch_from"] = timeline.batch_from
         total, inside = timeline.device_time_ns
-        self._writer.update(
-            **({"layer_classes": classes} if classes else {}),
-            batch_from=timeline.batch_from,
-            device_time_in_steps=inside / total if total and timeline.step_rows else None,
-        )
+        entries["device_time_in_steps"] = inside / total if total and timeline.step_rows else None
+        self._writer.update(**entries)
         return timeline
 
     def _refuse_idle_device(self) -> None:
@@ -181,33 +182,25 @@ class _Assembly:
         thread = int_column(batch, "thread_key")
         correlation = int_column(batch, "correlation_id")
         placed = self._timeline.place_calls(times.start_ns, process, thread, correlation)
-        columns = (
-            self._columns_of("api_calls", batch)
-            | times.columns()
-            | {"step": code_array(placed.step)}
-        )
+        columns = self._columns_of("api_calls", batch) | times.columns()
+        columns["step"] = code_array(placed.step)
         self._write("api_calls", part, columns, batch.num_rows)
         return placed
 
     def _batches(self, needed: Sequence[str] | None) -> Iterator[tuple[str, pa.Table]]:
         device = self._options.device
-        for table, batches in (
-            ("kernels", self._profile.kernels),
-            ("memory", self._profile.memory),
-        ):
-            for batch in batches(
-                needed if device is None or needed is None else (*needed, "device")
-            ):
+        if device is not None and needed is not None:
+            needed = (*needed, "device")
+        sources = {"kernels": self._profile.kernels, "memory": self._profile.memory}
+        for table, batches in sources.items():
+            for batch in batches(needed):
                 if device is not None:
                     of_row = int_column(batch, "device")
                     self._devices.update(np.unique(of_row[of_row != NONE]).tolist())
                     batch = batch.filter(of_row == device)
-                yield (
-                    table,
-                    demangle_names(batch)
-                    if table == "kernels" and "name" in batch.column_names
-                    else batch,
-                )
+                if table == "kernels" and "name" in batch.column_names:
+                    batch = demangle_names(batch)
+                yield table, batch
 
     def _place(self, batch: pa.Table) -> tuple[Timed, Codes, Placed]:
         times = Timed(batch, self._profile.replayed)
@@ -241,10 +234,7 @@ class _Assembly:
             self._add_phases(phases)
             self._report(f"writing {table}", len(placed.step))
             # no view: it would hold all columns of the batch
-            yield (
-                times.start_ns.copy(),
-                placed.step,
-            )
+            yield times.start_ns.copy(), placed.step
 
     def _collect(self) -> DeviceWork:
         marked = bool(self._timeline.marked)
@@ -294,11 +284,10 @@ class _Assembly:
         ) -> tuple[str, int, set[tuple[int, str]]]:
             rows = slice(first, first + batch.num_rows)
             # FLOPs and bytes are columns of kernels only.
-            counts = {
-                name: column[rows.start : rows.stop]
-                for name, column in counted.items()
-                if table == "kernels"
-            }
+            counts = {}
+            if table == "kernels":
+                for name, column in counted.items():
+                    counts[name] = column[rows.start : rows.stop]
             times = Timed(batch, self._profile.replayed)
             phases = self._write_work(
                 table, part, batch, times, work.range_[rows], work.step[rows], counts
@@ -362,8 +351,9 @@ class _Assembly:
         outer = outermost_operators(nested, placement)
         rows = []
         for batch, step in steps.items():
-            ends = (step["start_ns"], step["start_ns"] + step["duration_ns"])
-            window = ends if marked else (int(allocations.time_ns[0]), int(allocations.time_ns[-1]))
+            window = (step["start_ns"], step["start_ns"] + step["duration_ns"])
+            if not marked:
+                window = (int(allocations.time_ns[0]), int(allocations.time_ns[-1]))
             peaks = peak_rows(nested, placement, outer, allocations, window)
             rows += [{"batch": batch, **row} for row in peaks]
         self._writer.write("peaks", columns_of(rows))
@@ -419,9 +409,10 @@ class _Assembly:
         moves = _communicate(names.dictionary.to_pylist())
         moves = moves[code_column(names)] if len(moves) else np.zeros(len(range_), np.bool_)
         at = pa.array(range_, mask=(range_ == NONE) | ~moves)
-        return {
-            name: self._nested_ranges[name].combine_chunks().take(at) for name in _COMMUNICATION
-        }
+        columns = {}
+        for name in _COMMUNICATION:
+            columns[name] = self._nested_ranges[name].combine_chunks().take(at)
+        return columns
 
     def _add_phases(self, phases: set[tuple[int, str]]) -> None:
         for step, phase in phases:

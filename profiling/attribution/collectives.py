@@ -59,7 +59,9 @@ def collective(name: str) -> str | None:
         return _SPELLED.get(match[1].lower(), match[1])
     if match := _GLOO.match(name):
         plain = match[1].replace("_", "").lower()
-        return None if between_two(name) else _SPELLED.get(plain, match[1])
+        if between_two(name):
+            return None
+        return _SPELLED.get(plain, match[1])
     return None
 
 
@@ -122,7 +124,9 @@ def message_bytes(
     counts = [count for count in (elements_in, elements_out) if count is not None and count >= 0]
     size = element_bytes(dtype)
     message_bytes = max(counts) * size if counts and size else None
-    return message_bytes if message_bytes is not None and message_bytes < 1 << 63 else None
+    if message_bytes is not None and message_bytes < 1 << 63:
+        return message_bytes
+    return None
 
 
 def between_two(name: str) -> bool:

@@ -132,11 +132,14 @@ def int_column(table: pa.Table, column: str) -> Ints:
 def dictionary(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
     """A text column with one dictionary."""
     if isinstance(column, pa.ChunkedArray):
-        alike = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column
-        column = alike.combine_chunks()
+        if pa.types.is_dictionary(column.type):
+            column = column.unify_dictionaries()
+        column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):  # it had no chunk, or several
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    if pa.types.is_dictionary(column.type):
+        return column
+    return column.dictionary_encode()
 
 
 def code_column(column: pa.ChunkedArray | pa.Array) -> Ints:

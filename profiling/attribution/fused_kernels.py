@@ -231,4 +231,6 @@ def plain_name(name: str) -> str:
 
 def layer_range(kernel: FusedKernel) -> str | None:
     """Name of a range that places a kernel in its layer; None if it has none."""
-    return None if kernel.layer is None else LAYER_RANGE + kernel.layer
+    if kernel.layer is None:
+        return None
+    return LAYER_RANGE + kernel.layer

@@ -22,12 +22,9 @@ def demangle_names(batch: pa.Table) -> pa.Table:
     names = dictionary(batch["name"])
     if not pc.any(pc.starts_with(names.dictionary, "_Z"), min_count=0).as_py():
         return batch
-    texts = pa.array([scrub(demangle(name)) for name in names.dictionary.to_pylist()], pa.string())
-    return batch.set_column(
-        batch.column_names.index("name"),
-        "name",
-        pa.DictionaryArray.from_arrays(names.indices, texts),
-    )
+    texts = [scrub(demangle(name)) for name in names.dictionary.to_pylist()]
+    in_source = pa.DictionaryArray.from_arrays(names.indices, pa.array(texts, pa.string()))
+    return batch.set_column(batch.column_names.index("name"), "name", in_source)
 
 
 def find_fused_operators(names: pa.ChunkedArray, operators: Mapping[str, str]) -> pa.Array | None:
@@ -40,8 +37,11 @@ def find_fused_operators(names: pa.ChunkedArray, operators: Mapping[str, str]) -
         and not pc.any(pc.match_substring(encoded.dictionary, "_fused_"), min_count=0).as_py()
     ):
         return None
-    texts = [operators.get(name) or shares_of_name(name) for name in encoded.dictionary.to_pylist()]
-    return pa.array(texts, pa.string()).take(encoded.indices).dictionary_encode()
+    texts = []
+    for name in encoded.dictionary.to_pylist():
+        texts.append(operators.get(name) or shares_of_name(name))
+    of_kernels = pa.array(texts, pa.string()).take(encoded.indices)
+    return of_kernels.dictionary_encode()
 
 
 def with_flops(
@@ -49,7 +49,8 @@ def with_flops(
 ) -> pa.Array:
     """FLOPs of each kernel: those that were counted, else the known ones of its name."""
     encoded = dictionary(names)
-    flops = pa.array(map(flops_by_name.get, encoded.dictionary.to_pylist()), pa.int64()).take(
-        encoded.indices
-    )
-    return flops if counted is None else pc.coalesce(counted, flops)
+    by_name = map(flops_by_name.get, encoded.dictionary.to_pylist())
+    flops = pa.array(by_name, pa.int64()).take(encoded.indices)
+    if counted is None:
+        return flops
+    return pc.coalesce(counted, flops)

@@ -36,7 +36,8 @@ class Joiner:
         else:
             self._order = np.lexsort((keys, which))
             self._keys = keys[self._order]
-            self._edges = np.searchsorted(which[self._order], range(len(self._processes) + 1))
+            processes = range(len(self._processes) + 1)
+            self._edges = np.searchsorted(which[self._order], processes)
 
     def find(self, process: Codes, correlation: Ints) -> Codes:
         """Index of the launch of each row, or `NONE`."""

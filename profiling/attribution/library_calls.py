@@ -92,7 +92,9 @@ class Operators(NamedTuple):
         span = in_order[at] if at >= 0 else NONE
         while span != NONE and self.end_ns[span] <= moment_ns:
             span = self.parent[span]
-        return span if span != NONE and self.names[span] is not None else NONE
+        if span != NONE and self.names[span] is not None:
+            return span
+        return NONE
 
     def multiplies(self, span: int, call: MklCall) -> bool:
         """Whether the operator can have made the call: extents m, n, k in any order; for batched
@@ -106,7 +108,9 @@ class Operators(NamedTuple):
         if "BATCH" in call.name:
             return self.names[span] in _BATCHED_OPERATORS
         extents = self.extents.get(span, set())
-        return bool(call.sizes) and all(size in extents or size == 1 for size in call.sizes[:3])
+        if not call.sizes:
+            return False
+        return all(size in extents or size == 1 for size in call.sizes[:3])
 
 
 class Stretch(NamedTuple):
@@ -178,12 +182,12 @@ class LibraryCalls:
         for alike in kinds:
             if not alike or not self._operators.may_multiply(span, alike[0][1]):
                 continue
-            fitting = next(
-                (item for item in alike if self._operators.multiplies(span, item[1])), None
-            )
-            if fitting is not None and (first is None or fitting[0] < first[0]):
-                first = fitting
-                source = alike
+            for item in alike:
+                if self._operators.multiplies(span, item[1]):
+                    if first is None or item[0] < first[0]:
+                        first = item
+                        source = alike
+                    break
         if first is None:
             return None
         source.remove(first)
@@ -204,8 +208,11 @@ class LibraryCalls:
         left = ~np.isin(self._own[2], list(self._free))
         starts, ends, spans = (column[left].tolist() for column in self._own)
         rows = list(map(Stretch, spans, starts, ends))
-        cut = [Stretch(span, *times) for span, free in self._free.items() for times in free]
-        rows += [row for row in cut + self._calls if row.end_ns > row.start_ns]
+        cut: list[Stretch] = []
+        for span, free in self._free.items():
+            cut += [Stretch(span, *times) for times in free]
+        cut += self._calls
+        rows += [row for row in cut if row.end_ns > row.start_ns]
         rows.sort(key=attrgetter("start_ns"))
         return rows
 

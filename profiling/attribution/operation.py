@@ -89,7 +89,9 @@ class Call:
 
     def elements(self, index: int) -> int:
         """Number of elements of an argument; 0 if it has no shape."""
-        return prod(shape) if (shape := self.shape(index)) else 0
+        if shape := self.shape(index):
+            return prod(shape)
+        return 0
 
     def value(self, index: int) -> Any:
         """Scalar value of an argument; None if it was not recorded."""
@@ -139,4 +141,6 @@ def batch_of(op: str, shapes: Sequence[Any]) -> tuple[int, BatchSource] | None:
         return extent, BatchSource.CONVOLUTION
     if len(shape) > 2:
         return extent, BatchSource.TENSOR
-    return None if op.startswith("triton_") else (extent, BatchSource.MATRIX)
+    if op.startswith("triton_"):
+        return None
+    return (extent, BatchSource.MATRIX)

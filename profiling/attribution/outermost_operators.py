@@ -87,9 +87,8 @@ class OperatorCalls:
     @property
     def names(self) -> list[tuple[Any, ...]]:
         """Layer, phase and operator of each call."""
-        return [
-            tuple(self.rows[row][name] for name in ("layer", "phase", "op")) for row in self.row_of
-        ]
+        names = [(row["layer"], row["phase"], row["op"]) for row in self.rows]
+        return [names[row] for row in self.row_of]
 
 
 def operator_calls(
@@ -172,14 +171,11 @@ def _numbers(arguments: str, inside: Sequence[WatchedCall]) -> str | None:
         if not isinstance(tensor, TensorArgument):
             continue
         elements = prod(tensor.shape)
-        same = (
-            other
-            for other in left
-            if other.elements == elements and tensor.dtype in ("", other.dtype)
-        )
-        if (match := next(same, None)) is not None:
-            left.remove(match)
-            numbers.operands[index] = match
+        for operand in left:
+            if operand.elements == elements and tensor.dtype in ("", operand.dtype):
+                left.remove(operand)
+                numbers.operands[index] = operand
+                break
     return encode_numbers(numbers)
 
 
@@ -217,14 +213,15 @@ def arguments_of(operation: Operation) -> Iterator[Argument]:
 
 
 def _at(column: Sequence[Any], index: int) -> Any:
-    return column[index] if index < len(column) else None
+    if index < len(column):
+        return column[index]
+    return None
 
 
 def _tensor(shape: Sequence[int], dtype: str, strides: Sequence[int] | None) -> TensorArgument:
-    has_strides = strides is not None and len(strides) == len(shape)
-    return TensorArgument(
-        tuple(shape), dtype, tuple(strides) if has_strides and strides is not None else None
-    )
+    if strides is None or len(strides) != len(shape):
+        return TensorArgument(tuple(shape), dtype, None)
+    return TensorArgument(tuple(shape), dtype, tuple(strides))
 
 
 def join_types(types: Sequence[str]) -> str:
@@ -242,7 +239,9 @@ def read_scalar(text: Any) -> Any:
         return text == "True"
     if text.lower() in _NON_FINITE:
         return float(text)
+    if not text:
+        return None
     try:
-        return json.loads(text.replace("True", "true").replace("False", "false")) if text else None
+        return json.loads(text.replace("True", "true").replace("False", "false"))
     except ValueError:
         return text

@@ -62,7 +62,9 @@ class HostSpans:
     def of_names(self, values: Sequence[int | None]) -> Ints:
         """One value per span from one value per distinct name, `NONE` for None."""
         each = np.array([NONE if value is None else value for value in values], np.int64)
-        return each[self.name] if len(each) else np.zeros(len(self.name), np.int64)
+        if len(each):
+            return each[self.name]
+        return np.zeros(len(self.name), np.int64)
 
     def where(self, test: Callable[[RangeName], bool]) -> Bools:
         """Whether the meaning of each span passes the test."""
@@ -81,10 +83,11 @@ class HostSpans:
 
     def select(self, rows: Bools) -> HostSpans:
         """The spans for which `rows` is true."""
-        values = {
-            name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)
-        }
-        return HostSpans(**{**vars(self), **values})
+        fields = dict(vars(self))
+        for name, value in fields.items():
+            if isinstance(value, np.ndarray):
+                fields[name] = value[rows]
+        return HostSpans(**fields)
 
 
 _SOURCE_WORDS = {
@@ -166,9 +169,10 @@ class Placement:
         """
         texts = {"layer": self.layers, "phase": self.phases, "op": self.ops}
         texts |= {"op_path": self.op_paths, "op_shapes": self.shapes}
-        return {
-            name: _decode(getattr(self, name), spans, of_codes) for name, of_codes in texts.items()
-        }
+        columns = {}
+        for name, of_codes in texts.items():
+            columns[name] = _decode(getattr(self, name), spans, of_codes)
+        return columns
 
 
 def name_at(names: Sequence[str], code: int) -> str | None:
@@ -259,8 +263,11 @@ def _shape_text(shape: Any) -> str:
     if not isinstance(shape, list | tuple):
         return ""
     if any(isinstance(extent, list | tuple) for extent in shape):
-        return f"[{', '.join('x'.join(map(str, size)) for size in shape if _is_shape(size))}]"
-    return "x".join(map(str, shape)) if _is_shape(shape) else ""
+        sizes = ["x".join(map(str, size)) for size in shape if _is_shape(size)]
+        return f"[{', '.join(sizes)}]"
+    if _is_shape(shape):
+        return "x".join(map(str, shape))
+    return ""
 
 
 def _is_shape(shape: Any) -> bool:
@@ -342,9 +349,8 @@ def _follow(layer: Ints, thread: Ints, start_ns: Ints, backward: Bools, leads: B
 
 def _layer_paths(spans: HostSpans) -> _Paths:
     texts, part = spans.encode_texts([meaning.layer for meaning in spans.meanings])
-    return _Paths(
-        texts, part, spans.where(lambda meaning: meaning.whole_layer) & (part != NONE), "/"
-    )
+    whole = spans.where(lambda meaning: meaning.whole_layer)
+    return _Paths(texts, part, whole & (part != NONE), "/")
 
 
 def _operator_paths(spans: HostSpans) -> tuple[_Paths, Bools]:

@@ -227,7 +227,9 @@ def scrub(name: str, longest: int = LONGEST_READ) -> str:
     name = name.replace("\x00", "")
     if "/" in name or "\\" in name:
         name = _HOME.sub("", name)
-    return name if len(name) <= longest else name[: longest - 1] + "…"
+    if len(name) <= longest:
+        return name
+    return name[: longest - 1] + "…"
 
 
 @lru_cache(maxsize=1 << 16)
@@ -319,7 +321,9 @@ def _pyprof(name: str) -> RangeName:
     lines = facts.get("traceMarker")
     if isinstance(lines, list):
         own = [line for line in lines if isinstance(line, str) and "-packages" not in line]
-        return RangeName(layer=own[-1], whole_layer=True) if own else RangeName()
+        if own:
+            return RangeName(layer=own[-1], whole_layer=True)
+        return RangeName()
     if isinstance(facts.get("op"), str):
         return RangeName(op=f"{facts.get('mod')}.{facts['op']}")
     return RangeName()
@@ -354,7 +358,9 @@ def _before_number(name: str) -> str | None:
     while end and name[end - 1].isdecimal():
         end -= 1
     stem = name[:end].rstrip(" _#:=.-")
-    return stem if end < len(name) and _LETTER.search(stem) else None
+    if end < len(name) and _LETTER.search(stem):
+        return stem
+    return None
 
 
 def _number(digits: str | None) -> int | None:

@@ -53,7 +53,9 @@ class ServedStep(NamedTuple):
 def parse_served_step(name: str) -> ServedStep | None:
     """Parse a step mark; None for other names and for steps without requests."""
     step = _parse(name)
-    return step if step is not None and 0 < step.batch < 1 << 31 else None
+    if step is not None and 0 < step.batch < 1 << 31:
+        return step
+    return None
 
 
 def _parse(name: str) -> ServedStep | None:

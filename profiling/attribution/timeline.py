@@ -185,9 +185,8 @@ class Timeline:
         for start_ns, step in placed:
             works[step[step != NONE]] = True
             # No work ends after its step, which ends with its last work.
-            self.lost["device_work_cut_by_steps"] += int(
-                np.count_nonzero((start_ns < low[step]) & (step != NONE))
-            )
+            is_cut = (start_ns < low[step]) & (step != NONE)
+            self.lost["device_work_cut_by_steps"] += count_true(is_cut)
         if not works.any():
             works[:] = True
         self.lost["steps_without_work"] = count_true(~works)
@@ -208,7 +207,8 @@ class Timeline:
         whole = steps.WHOLE if self._options.steps == WHOLE else NO_STEP
         self.steps_from = steps.REPETITION if windows else whole
         if not windows:
-            windows = [(int(work.start_ns[timed].min()), int(work.end_ns[timed].max()))]
+            first_ns, last_ns = work.start_ns[timed].min(), work.end_ns[timed].max()
+            windows = [(int(first_ns), int(last_ns))]
         low, high = np.array(windows).T
         at = np.searchsorted(low, work.start_ns, side="right") - 1
         inside = timed & (at >= 0) & (work.start_ns <= high[-1])
@@ -327,9 +327,8 @@ class Timeline:
         """Batch size of each step, from its first span that tells one; 0 if unknown."""
         spans = self._batches_of
         for rows, source in spans.by_source():
-            if (
-                not self.marked and count > 1
-            ):  # the steps are windows of the device, spans lie on the host
+            # The steps are windows of the device, spans lie on the host.
+            if not self.marked and count > 1:
                 values = np.unique(spans.batch[rows])
                 filled = [int(values[0])] * count if len(values) == 1 else []
             else:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.standard_output import redirected
+from ...base.standard_output import redirect_output
 from ..attribution.memory_peak import GRADIENTS, INPUTS, PARAMETERS, STATE, Allocations, KnownTensor
 from ..hardware.memory_usage import available_bytes
 from .marks import optimizer_hooks
@@ -35,7 +35,7 @@ def without_notes() -> Iterator[None]:
     """
     lines: list[bytes] = []
     try:
-        with redirected(sys.stderr, 2) as lines:
+        with redirect_output(sys.stderr, 2) as lines:
             yield
     finally:
         os.write(2, b"".join(line for line in lines if _UNKNOWN_BLOCK not in line))

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from ...base.standard_output import redirected
+from ...base.standard_output import redirect_output
 from ..attribution.library_calls import MklCall, Primitive, VerboseLog
 
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -81,7 +81,7 @@ def capture(mkl: bool = True) -> Iterator[VerboseLog]:
     import torch
 
     log = VerboseLog()
-    with redirected(sys.stdout, 1) as printed, ExitStack() as stack:
+    with redirect_output(sys.stdout, 1) as printed, ExitStack() as stack:
         if torch.backends.mkldnn.is_available():
             stack.enter_context(torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON))
         if mkl and torch.backends.mkl.is_available():

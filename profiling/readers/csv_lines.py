@@ -56,4 +56,6 @@ def parse_number(text: str) -> float | None:
         number = float(text.replace(",", ""))
     except ValueError:
         return None
-    return number if math.isfinite(number) and 0 <= number < 2**62 else None
+    if math.isfinite(number) and 0 <= number < 2**62:
+        return number
+    return None

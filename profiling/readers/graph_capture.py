@@ -94,7 +94,9 @@ class _Captures:
         later = [
             indices[at] for indices, at in zip(fitting, nearest, strict=True) if at < len(indices)
         ]
-        return min(later) if later else min(indices[0] for indices in fitting)
+        if later:
+            return min(later)
+        return min(indices[0] for indices in fitting)
 
     def _none_fits(self, kernels: int) -> CurvescopeError:
         sizes = ", ".join(map(str, sorted(self._known)))
@@ -251,7 +253,9 @@ def join_own_capture(launches: pa.Table, kernels: pa.Table, budget: Budget) -> p
     """Give the kernels of graphs the place of their capture in the same trace, where exactly one
     fits a replay.
     """
-    begins = [bool(_BEGIN.fullmatch(name or "")) for name in launches["name"].unique().to_pylist()]
+    begins = []
+    for name in launches["name"].unique().to_pylist():
+        begins.append(bool(_BEGIN.fullmatch(name or "")))
     captures = _Captures(_captures(launches) if any(begins) else [], budget)
     if not captures.captures:
         return kernels

@@ -132,7 +132,9 @@ def _commonest(computation: Any) -> str:
         for instruction in computation.instructions
         if instruction.metadata.op_name
     )
-    return str(paths.most_common(1)[0][0]) if paths else ""
+    if paths:
+        return str(paths.most_common(1)[0][0])
+    return ""
 
 
 def _own_path(instruction: Any, inside: dict[int, str]) -> str:
@@ -140,4 +142,6 @@ def _own_path(instruction: Any, inside: dict[int, str]) -> str:
     if path := str(instruction.metadata.op_name):
         return path
     called = instruction.called_computation_ids
-    return inside.get(called[0], "") if called else ""
+    if called:
+        return inside.get(called[0], "")
+    return ""

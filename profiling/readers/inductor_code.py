@@ -152,7 +152,10 @@ def _nodes(comments: Iterable[str]) -> dict[str, _Node]:
 
 def _elements(match: re.Match[str]) -> Elements | None:
     """Elements of a node's result; None if its shape or type is unknown."""
-    extents = [part.strip() for part in (match["shape"] or "").split(",") if part.strip()]
+    extents = []
+    for part in (match["shape"] or "").split(","):
+        if part.strip():
+            extents.append(part.strip())
     if not match["type"] or not all(extent.isdecimal() for extent in extents):
         return None
     return Elements(prod(map(int, extents)), match["type"].startswith(("f", "bf")))
@@ -160,11 +163,10 @@ def _elements(match: re.Match[str]) -> Elements | None:
 
 def _flops(comments: Sequence[str], nodes: Mapping[str, _Node]) -> int | None:
     """FLOPs of all nodes in one comment; None if a node's are unknown, or if no node computes."""
-    named = {
-        name
-        for source in filter(None, map(_SOURCE.fullmatch, comments))
-        for name in source[2].split(", ")
-    }
+    named = set()
+    for source in filter(None, map(_SOURCE.fullmatch, comments)):
+        for name in source[2].split(", "):
+            named.add(name)
     total = 0
     computing = [node for node in nodes.values() if node.op is not None]
     for op, _, result, operands in computing:
@@ -173,7 +175,9 @@ def _flops(comments: Sequence[str], nodes: Mapping[str, _Node]) -> int | None:
         if flops is None:
             return None
         total += flops
-    return total if computing and named <= nodes.keys() else None
+    if computing and named <= nodes.keys():
+        return total
+    return None
 
 
 def _attribute_bytes(

@@ -109,7 +109,10 @@ def _number_repeats(rows: list[dict[str, Any]]) -> list[int]:
         times = of_size[row["problem"], row["batch"]]
         repeats.append(len(times))
         times.append(row["duration_ns"])
-    apart = {name for (name, _), ns in of_size.items() if max(ns) > REPEATS_ALIKE * min(ns)}
+    apart = set()
+    for (name, _), ns in of_size.items():
+        if max(ns) > REPEATS_ALIKE * min(ns):
+            apart.add(name)
     for place, row in enumerate(rows):
         if row["problem"] in apart:
             row["problem"] += f" #{repeats[place] + 1}"
@@ -164,9 +167,10 @@ def _tests(row: dict[str, str]) -> Iterator[_Test]:
     spread = parse_number(rate[2])
     if not tokens or not per_s or spread is None or tokens / per_s > 1e6:
         return
-    named = [
-        text for name, text in row.items() if name not in ("test", "t/s", "size", "params") and text
-    ]
+    named = []
+    for name, text in row.items():
+        if name not in ("test", "t/s", "size", "params") and text:
+            named.append(text)
     depth = None if test[3] is None else whole(test[3], _MOST)
     yield _Test(", ".join(named), test[1], tokens, depth, per_s, spread)
 

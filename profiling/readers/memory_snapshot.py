@@ -80,9 +80,10 @@ def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Option
             f"it has no events of GPU {device}: call torch.cuda.memory._record_memory_history() "
             "before the step."
         )
-    segments = [
-        segment for segment in snapshot["segments"] if segment.get("device", device) == device
-    ]
+    segments = []
+    for segment in snapshot["segments"]:
+        if segment.get("device", device) == device:
+            segments.append(segment)
     spans = spans_of([])
     nothing = np.zeros(0, np.int64)
     allocations = _allocations(segments, events)

@@ -86,13 +86,20 @@ def _order(text: str) -> list[tuple[bool, int, str]]:
 def _find_alike(gpu: int, hosts: list[int], events: Events) -> int | None:
     """The one process whose text begins as the GPU's, e.g. with `[TP00]`; None without one."""
     prefix = _prefix(events.texts[gpu])
-    alike = [at for at, host in enumerate(hosts) if _prefix(events.texts[host]) == prefix]
-    return alike[0] if prefix and len(alike) == 1 else None
+    alike = []
+    for at, host in enumerate(hosts):
+        if _prefix(events.texts[host]) == prefix:
+            alike.append(at)
+    if prefix and len(alike) == 1:
+        return alike[0]
+    return None
 
 
 def _prefix(text: str) -> str:
     value = json.loads(text)
-    return value.rpartition(" ")[0] if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value.rpartition(" ")[0]
+    return ""
 
 
 def _launching(gpu: int, hosts: list[int], events: Events) -> int | None:
@@ -112,7 +119,9 @@ def _launching(gpu: int, hosts: list[int], events: Events) -> int | None:
         is_launch = (ids[nearest] == work_ids) & (starts_ns[nearest] <= work_ns)
         launched.append(count_true(is_launch))
     first, second = sorted(launched, reverse=True)[:2]
-    return launched.index(first) if first > _CLEAR * second else None
+    if first > _CLEAR * second:
+        return launched.index(first)
+    return None
 
 
 def _rows(events: Events, group: str, process: int) -> tuple[Ints, Ints]:

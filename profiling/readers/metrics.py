@@ -29,11 +29,11 @@ _SPELLED_TIMES = {f"{unit}econd": factor for unit, factor in _TIMES.items()}
 
 
 def _add_prefixes(*units: str, base: float = 1000.0) -> dict[str, float]:
-    return {
-        prefix + unit: base**power
-        for unit in units
-        for power, prefix in enumerate(("", "K", "M", "G", "T"))
-    }
+    factors = {}
+    for unit in units:
+        for power, prefix in enumerate(("", "K", "M", "G", "T")):
+            factors[prefix + unit] = base**power
+    return factors
 
 
 NCU_UNITS = {
@@ -42,12 +42,9 @@ NCU_UNITS = {
     **_SPELLED_TIMES,
     **dict.fromkeys(("inst", "sector", "register/thread", "warp", "cycle", "inst/cycle", ""), 1.0),
     "%": 0.01,
-    **{
-        f"{what}/{unit}": 1e9 / factor
-        for what in ("byte", "cycle")
-        for unit, factor in _SPELLED_TIMES.items()
-    },
 }
+for _unit, _factor in _SPELLED_TIMES.items():
+    NCU_UNITS[f"byte/{_unit}"] = NCU_UNITS[f"cycle/{_unit}"] = 1e9 / _factor
 NVPROF_UNITS = {**_add_prefixes("B", base=1024.0), **_TIMES, "%": 0.01, "": 1.0}
 _LISTS = ("capabilities", "multiplied_by")
 

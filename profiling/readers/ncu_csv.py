@@ -171,7 +171,9 @@ def _device(described: Mapping[str, str]) -> dict[str, Any] | None:
 
     def amount(attribute: str) -> int | None:
         number = parse_number(described.get(attribute, ""))
-        return round(number) if number is not None and 0 < number < 1 << 53 else None
+        if number is not None and 0 < number < 1 << 53:
+            return round(number)
+        return None
 
     clock = amount(_CLOCK)
     bus = amount(_BUS)
@@ -189,7 +191,9 @@ def memory_rate(clock_khz: int | None, bus_bits: int | None) -> int | None:
     """Bytes per second of a DRAM with two transfers per clock, as CUDA's own deviceQuery computes
     it.
     """
-    return None if clock_khz is None or bus_bits is None else 2 * clock_khz * 1000 * bus_bits // 8
+    if clock_khz is None or bus_bits is None:
+        return None
+    return 2 * clock_khz * 1000 * bus_bits // 8
 
 
 def _row(kernel: dict[str, Any], lost: Counter[str], parts: set[str]) -> dict[str, Any]:

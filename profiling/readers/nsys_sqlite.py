@@ -71,10 +71,10 @@ def recognises(source: Source) -> bool:
     )
     if tables is None or "StringIds" not in tables:
         return False
+    if any(name in tables for name in own_tables):
+        return True
     # One in which nothing was traced has facts of the machine only.
-    return any(name in tables for name in own_tables) or any(
-        name.startswith(_MACHINE) for name in tables
-    )
+    return any(name.startswith(_MACHINE) for name in tables)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
@@ -89,6 +89,21 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     writer.count_lost("graphs_without_kernels", source.tables.count(_GRAPH))
     assemble(export.profile(), writer, options)
     export.write_allocations(writer)
+
+
+def _name_missing_kernels(calls: int) -> str:
+    """Why an export has no kernels, from its number of CUDA calls."""
+    if not calls:
+        return (
+            f"no kernel in {_KERNEL} and no CUDA call: CUDA was not traced; record with "
+            "`--trace=cuda,nvtx`"
+        )
+    were = "was" if calls == 1 else "were"
+    return (
+        f"no kernel in {_KERNEL}, though {counted(calls, 'CUDA call')} {were} recorded: nothing "
+        "was launched, or GPU activity was not recorded (as under WSL 2, or without "
+        "`--trace=cuda`)"
+    )
 
 
 class _Export:
@@ -123,15 +138,7 @@ class _Export:
         tables = self._tables
         missing = {}
         if not tables.about(_KERNEL):
-            launched = tables.count(_RUNTIME)
-            missing["kernels"] = (
-                f"no kernel in {_KERNEL}, though {counted(launched, 'CUDA call')} "
-                f"{'was' if launched == 1 else 'were'} recorded: nothing was launched, or GPU "
-                "activity was not recorded (as under WSL 2, or without `--trace=cuda`)"
-                if launched
-                else f"no kernel in {_KERNEL} and no CUDA call: CUDA was not traced; record with "
-                "`--trace=cuda,nvtx`"
-            )
+            missing["kernels"] = _name_missing_kernels(tables.count(_RUNTIME))
         elif not tables.about(_RUNTIME):
             missing["api_calls"] = f"no call in {_RUNTIME}: kernels cannot be joined to ranges"
         if not tables.about(_NVTX):
@@ -148,7 +155,9 @@ class _Export:
             if "EXPORT_PRODUCT_VERSION" in facts:
                 version = {"name": "Nsight Systems", "version": facts["EXPORT_PRODUCT_VERSION"]}
                 schema = facts.get("EXPORT_SCHEMA_VERSION")
-                return version if schema is None else version | {"schema": schema}
+                if schema is None:
+                    return version
+                return version | {"schema": schema}
         return None
 
     def device(self) -> dict[str, Any] | None:
@@ -167,9 +176,10 @@ class _Export:
         }
 
     def _device_row(self) -> dict[str, Any] | None:
-        names = [
-            name for name in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU") if name in self._tables
-        ]
+        names = []
+        for name in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"):
+            if name in self._tables:
+                names.append(name)
         if not names:
             return None
         numbers = ["id", "cuDevice", "smCount", "computeMajor", "computeMinor"]
@@ -358,7 +368,9 @@ class _Export:
 def _of_kind(batch: pa.Table, kinds: Collection[int]) -> pa.Table:
     """The events of some types."""
     mine = pc.is_in(batch["eventType"], pa.array(list(kinds), _I64))
-    return batch if pc.all(mine, min_count=0).as_py() else batch.filter(mine)
+    if pc.all(mine, min_count=0).as_py():
+        return batch
+    return batch.filter(mine)
 
 
 def _call_number(global_id: pa.ChunkedArray, correlation_id: pa.ChunkedArray) -> Ints:

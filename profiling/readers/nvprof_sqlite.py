@@ -69,11 +69,9 @@ _BYTES = pa.binary()
 
 def recognises(source: Source) -> bool:
     tables = source.tables
-    return (
-        tables is not None
-        and "StringTable" in tables
-        and any(name.startswith(_PREFIX) for name in tables)
-    )
+    if tables is None or "StringTable" not in tables:
+        return False
+    return any(name.startswith(_PREFIX) for name in tables)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
@@ -135,7 +133,9 @@ class _File:
     def version(self) -> dict[str, str] | None:
         """Version of the schema; None if unknown."""
         versions = self._tables.read("Version", {"version": _I64})["version"].to_pylist()
-        return {"name": "nvprof", "schema": str(versions[0])} if versions else None
+        if versions:
+            return {"name": "nvprof", "schema": str(versions[0])}
+        return None
 
     def device(self) -> dict[str, Any] | None:
         """The device of the first kernel; None if unknown."""

@@ -168,11 +168,10 @@ class _Output:
             if len(cells) != len(header):
                 self._lost["rows_unreadable"] += 1
                 continue
-            row = {
-                name: cell
-                for name, cell in zip(header, cells, strict=True)
-                if cell not in ("", "-")
-            }
+            row = {}
+            for name, cell in zip(header, cells, strict=True):
+                if cell not in ("", "-"):
+                    row[name] = cell
             self._take(row, units)
 
     def _take(self, row: dict[str, str], units: dict[str, str]) -> None:
@@ -298,7 +297,9 @@ def _parse_value(text: str, unit: str = "") -> float | None:
         return None
     number = parse_number(match[1])
     factor = metrics.NVPROF_UNITS.get(match[2] or unit)
-    return None if number is None or factor is None else number * factor
+    if number is None or factor is None:
+        return None
+    return number * factor
 
 
 def _csv_cells(lines: Iterator[str]) -> Iterator[list[str]]:

@@ -115,11 +115,10 @@ def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dic
         if time_ns is None or not count:
             lost["rows_unreadable"] += 1
             continue
-        flops = [
-            amount
-            for key, amount in metrics.items()
-            if re.fullmatch(r"flops\d*", key) and _is_amount(amount)
-        ]
+        flops = []
+        for key, amount in metrics.items():
+            if re.fullmatch(r"flops\d*", key) and _is_amount(amount):
+                flops.append(amount)
         moved = metrics.get("bytes")
         size = None
         if moved is not None and _is_amount(moved):

@@ -326,7 +326,9 @@ class _Rows:
         # Groups on different ranks may have the same name; the profiler truncates long lists of
         # ranks.
         code, distinct = factorize(device["group"].astype(np.int64) << 32 | (device["members"] + 1))
-        groups = [self._group(pair >> 32, (pair & 0xFFFFFFFF) - 1) for pair in distinct.tolist()]
+        groups = []
+        for pair in distinct.tolist():
+            groups.append(self._group(pair >> 32, (pair & 0xFFFFFFFF) - 1))
         columns["communicator"] = pa.array(groups, pa.string()).take(pa.array(code))
         columns |= self._collectives(device)
         for column, values in columns.items():
@@ -387,7 +389,9 @@ class _Rows:
     def _name_rows(self, columns: Table, prefix: str = NODE_PREFIX) -> pa.Table:
         """A table with names as texts, without this prefix."""
         code, distinct = factorize(columns["name"])
-        names = [scrub(self._texts[name].removeprefix(prefix)) or "?" for name in distinct.tolist()]
+        names = []
+        for name in distinct.tolist():
+            names.append(scrub(self._texts[name].removeprefix(prefix)) or "?")
         indices = pa.array(code.astype(np.int32))
         rows = {"name": pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))}
         for key, column in columns.items():
@@ -417,7 +421,9 @@ def _batch_of(document: Any) -> int | None:
             search(inner, depth + 1)
 
     search(document, 0)
-    return batches.pop() if len(batches) == 1 and min(batches) > 0 else None
+    if len(batches) == 1 and min(batches) > 0:
+        return batches.pop()
+    return None
 
 
 def _nullable(column: npt.NDArray[Any]) -> pa.Array:

@@ -97,7 +97,9 @@ class _Line:
             return None
         if self.pattern is not None:
             fitting = self.pattern.search(line)
-            return None if fitting is None else {k: v for k, v in fitting.groupdict().items() if v}
+            if fitting is None:
+                return None
+            return {k: v for k, v in fitting.groupdict().items() if v}
         matches = {name: pattern.search(line) for name, pattern in self.fields.items()}
         return {name: match[1] for name, match in matches.items() if match is not None}
 
@@ -344,7 +346,9 @@ class _Log:
             self.changing += 1
             return None
         row = {"mode": DECODE, "batch": requests, "tokens": requests, "averaged_steps": tokens}
-        return row if self._add("rate", row, ms, {}) else None
+        if self._add("rate", row, ms, {}):
+            return row
+        return None
 
     def _rate(self, kind: _Line, values: dict[str, str], engine: _Engine) -> None:
         """A line that tells the tokens per second since the one before it."""

@@ -87,7 +87,9 @@ class Together:
         if not total_us:
             most = int(requests.max())
             least = int(requests.min())
-            return most if most - least <= margin(most) else None
+            if most - least <= margin(most):
+                return most
+            return None
         weighted_us = requests * us.astype(np.float64)
         mean = round(float(weighted_us.sum()) / total_us)
         is_near = np.abs(requests - mean) <= margin(mean)

@@ -253,7 +253,9 @@ def _of_result(result: dict[str, msgspec.Raw]) -> Iterator[Point]:
 
 
 def _value(result: dict[str, msgspec.Raw], name: str) -> Any:
-    return msgspec.json.decode(result[name]) if name in result else None
+    if name in result:
+        return msgspec.json.decode(result[name])
+    return None
 
 
 def _number(value: Any) -> float | None:
@@ -287,17 +289,27 @@ def _bench_serve(result: dict[str, msgspec.Raw]) -> Point:
     if whole_ms is None and first_ms and token_ms and runs and outputs:
         whole_ms = first_ms + token_ms * max(outputs / runs - 1, 0)
     in_flight = per_s * whole_ms / 1e3 if per_s and whole_ms else None  # Little's law
-    settings = ((name, _value(result, name)) for name in changed if name != "max_concurrency")
+    settings = [(name, _value(result, name)) for name in changed if name != "max_concurrency"]
+    server = "server"
+    model: str | None = None
+    if "model_id" in result:
+        server = "vLLM"
+        model = str(_value(result, "model_id"))
+    elif "mean_e2e_latency_ms" in result:
+        server = "SGLang"
+    tokens = None
+    if runs and prompts and outputs:
+        tokens = prompts / runs, outputs / runs
     return Point(
-        "vLLM" if "model_id" in result else "SGLang" if "mean_e2e_latency_ms" in result else "server",  # noqa: E501
+        server,
         number("max_concurrency") or number("concurrency") or in_flight,
         token_ms or number("mean_itl_ms"),
         first_ms,
-        (prompts / runs, outputs / runs) if runs and prompts and outputs else None,
+        tokens,
         tuple(settings),
-        str(_value(result, "model_id")) if "model_id" in result else None,
+        model,
         "run_number" in result,
-    )  # fmt: skip
+    )
 
 
 def _aiperf(result: dict[str, msgspec.Raw]) -> Point:
@@ -326,7 +338,9 @@ def _aiperf(result: dict[str, msgspec.Raw]) -> Point:
 def _model(config: Any) -> str | None:
     """The model that a configuration of AIPerf asks for."""
     names = _at(config, "endpoint", "model_names")
-    return " ".join(map(str, names)) if isinstance(names, list) else None
+    if isinstance(names, list):
+        return " ".join(map(str, names))
+    return None
 
 
 def _concurrency(config: Any) -> float | None:
@@ -349,14 +363,10 @@ def _guidellm(benchmarks: Any) -> Iterator[Point]:
             return _number(_at(metrics, name, "successful", "mean"))
 
         strategy = _at(benchmark, "config", "strategy") or _at(benchmark, "args", "strategy")
-        asked = next(
-            (
-                _number(_at(strategy, name))
-                for name in ("streams", "max_concurrency")
-                if _at(strategy, "type_") == "concurrent" and _number(_at(strategy, name))
-            ),
-            None,
-        )
+        asked = None
+        if _at(strategy, "type_") == "concurrent":
+            streams = _number(_at(strategy, "streams"))
+            asked = streams or _number(_at(strategy, "max_concurrency"))
         prompts = mean("prompt_token_count")
         outputs = mean("output_token_count")
         yield Point(
@@ -447,7 +457,9 @@ def _number_curves(points: Sequence[_Placed]) -> list[int]:
         numbers.append(counts[point.requests])
         restarts.append(restarts[-1] + (point.requests <= before or len(restarts) == 1))
         before = point.requests
-    return numbers if len(set(counts.values())) == 1 else restarts[1:]
+    if len(set(counts.values())) == 1:
+        return numbers
+    return restarts[1:]
 
 
 def _are_repeats(points: Sequence[_Placed], requests: int) -> bool:

@@ -197,7 +197,9 @@ class SqliteTables:
             return 0, 0
         least, greatest = (f'(SELECT {which}(rowid) FROM "{name}")' for which in ("min", "max"))  # noqa: S608 - likewise
         ((low, high),) = self._query(f"SELECT {least}, {greatest}")
-        return None if low is None or high is None else (low, high)
+        if low is None or high is None:
+            return None
+        return (low, high)
 
     def _at_once(self, sql: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
         """Tables of the rows, by ADBC's driver; raises `_UnreadError` where it cannot read the next
@@ -333,10 +335,9 @@ def _repair_text(column: pa.Array) -> pa.Array:
     try:
         return binary.cast(pa.string())
     except pa.ArrowInvalid:
-        decoded = [
-            None if text is None else text.decode("utf-8", errors="replace")
-            for text in binary.to_pylist()
-        ]
+        decoded = []
+        for text in binary.to_pylist():
+            decoded.append(None if text is None else text.decode("utf-8", errors="replace"))
         return pa.array(decoded, pa.string())
 
 

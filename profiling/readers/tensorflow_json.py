@@ -336,7 +336,9 @@ def _scope_at(start_ns: int, scopes: Sequence[tuple[int, int, str]]) -> str:
     Scopes: start, end and path, by start.
     """
     at = bisect_right(scopes, start_ns, key=lambda scope: scope[0]) - 1
-    return scopes[at][2] if at >= 0 and start_ns < scopes[at][1] else ""
+    if at >= 0 and start_ns < scopes[at][1]:
+        return scopes[at][2]
+    return ""
 
 
 # Events of one kind share their texts, of which each is read once.

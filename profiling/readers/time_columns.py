@@ -51,7 +51,6 @@ _OF_STEPS = {"it", "iter", "iters", "iteration", "iterations", "step", "steps", 
 _FLOP_RATE = re.compile(r"(?P<unit>gflop|tflop|top|pflop)s?(?:\s*/\s*s)?")
 # Servers print these in ms, with the unit or without.
 _IN_MS = re.compile(r"\b(?:tpot|itl|inter[ -]token latency|time per output token)\b")
-_TIMED = re.compile(r"\b(?:time|latency|duration|tpot|itl|wall|elapsed|runtime|mean|median|avg)\b")
 # Time columns that another one is taken before, by what they are of.
 _RANKS = (
     re.compile(r"\b(?:p ?\d\d(?:\.\d+)?|max|min|worst|best|tail|\d\d%)\b"),
@@ -141,11 +140,6 @@ def is_measure(name: str) -> bool:
     return _MEASURE.search(re.sub(r"[_\-]+", " ", name.lower())) is not None
 
 
-def is_of_time(name: str) -> bool:
-    """Whether a heading is of times, though it has no unit."""
-    return _TIMED.search(re.sub(r"[_\-]+", " ", name.lower())) is not None
-
-
 def unit_ns(unit: str) -> float | None:
     """Nanoseconds of a unit behind a number; None if it is none of time."""
     return _NS_PER.get(unit.lower())
@@ -178,7 +172,9 @@ def _find_rate(text: str) -> str | None:
     if text in _SHORT_RATES:
         return _SHORT_RATES[text]
     match = _RATE.fullmatch(text.replace("/gpu", "").replace("/chip", "").strip())
-    return match["what"] if match and _RATED.fullmatch(match["what"]) else None
+    if match and _RATED.fullmatch(match["what"]):
+        return match["what"]
+    return None
 
 
 def _rank(words: str) -> int:

@@ -340,7 +340,9 @@ def _choose_size(columns: Sequence[Column], numbers: Sequence[_Numbers]) -> int:
         kind = order.index("m") if axis in shapes else order.index(axis)
         return numbers[place].distinct < 2, kind, -numbers[place].distinct
 
-    return min(places, key=rank) if len(places) > 1 else places[0]
+    if len(places) > 1:
+        return min(places, key=rank)
+    return places[0]
 
 
 def _choose_times(columns: Sequence[Column], numbers: Sequence[_Numbers]) -> list[int]:
@@ -397,7 +399,9 @@ def _relative_spread(
     if spread is None:
         return np.full(len(ns), np.nan)
     values = numbers[spread].values
-    return values if columns[spread].kind == "spread" else values * columns[spread].ns / ns
+    if columns[spread].kind == "spread":
+        return values
+    return values * columns[spread].ns / ns
 
 
 def _refuse_wrong(

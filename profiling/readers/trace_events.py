@@ -289,7 +289,9 @@ class TraceEvents(Generic[E]):
 
 
 def _finite(text: str) -> float | None:
-    return number if math.isfinite(number := float(text)) else None
+    if math.isfinite(number := float(text)):
+        return number
+    return None
 
 
 def _last_end(buffer: bytes | bytearray) -> tuple[int, int | None]:

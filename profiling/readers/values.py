@@ -32,7 +32,9 @@ def signed(number: int) -> int:
     """
     if not -(1 << 63) <= number <= MOST_U64:
         raise OverflowError(number)
-    return number - (1 << 64) if number >= 1 << 63 else number
+    if number >= 1 << 63:
+        return number - (1 << 64)
+    return number
 
 
 def nanoseconds(microseconds: Any) -> int:

@@ -194,7 +194,9 @@ def _stats(stats: Any, names: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
 
 def _text(data: bytes | str) -> str:
     """A text of the file; a field of texts that is no UTF-8 is read as bytes."""
-    return data if isinstance(data, str) else data.decode("utf-8", "replace")
+    if isinstance(data, str):
+        return data
+    return data.decode("utf-8", "replace")
 
 
 def _unfold(name: str, data: bytes) -> Any:

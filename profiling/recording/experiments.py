@@ -5,7 +5,7 @@ The verdict is computed from the rows of the table `experiments` whenever it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -15,6 +15,27 @@ TIME_IS_UP = "the time for experiments was up"  # reason for what is untested
 # kind of an experiment that tests no functional of T, but T itself at each batch size
 TIME = "time"
 _TOGETHER = "+"  # between the names of factors that are changed together
+
+
+PADDED_BATCH = "padded_batch"  # the factor that runs a batch as the next multiple
+# Blocked kernels of CPUs take 8 or 16 fp32 lanes (AVX2, AVX-512), tensor cores of GPUs sizes of 8
+# in 16 bits, and tiles of products are 16 or 32 rows at least.
+MULTIPLES = (8, 16, 32)
+
+
+def choose_multiple(batches: Sequence[int]) -> int | None:
+    """The multiple that batch sizes are padded to: the smallest that does not divide one of them;
+    else None.
+    """
+    for multiple in MULTIPLES:
+        if any(batch % multiple for batch in batches):
+            return multiple
+    return None
+
+
+def pad(batch: int, multiple: int | None) -> int:
+    """The next multiple of a batch size; itself without a multiple."""
+    return batch if multiple is None else -(-batch // multiple) * multiple
 
 
 def members(name: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 SCHEMA_VERSION = 2
 
 OPERATOR_MODE = "operator"  # mode of the steps of a benchmark
-PHASES = (INPUT, FORWARD, BACKWARD, OPTIMIZER) = ("input", "forward", "backward", "optimizer")
+INPUT, FORWARD, BACKWARD, OPTIMIZER = ("input", "forward", "backward", "optimizer")
 SOURCES = (
     *("cupti", "nvtx", "nsys", "ncu", "nvprof", "rocprof", "proton"),
     *("torch", "onednn", "mkl", "tensorflow", "jax", "python", "model", "bench"),

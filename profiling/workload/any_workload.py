@@ -70,7 +70,9 @@ class AnyWorkload(Steps):
 
     def layers(self) -> list[tuple[str, Any]]:
         """Modules that can be marked, by path."""
-        return [] if self.model is None or self.compiled else list(layers_of(self.model))
+        if self.model is None or self.compiled:
+            return []
+        return list(layers_of(self.model))
 
     def layer_of(self, path: str, operator: str | None = None) -> str:
         """The layer of a kernel of an operator, whose scope the profiler of a framework names."""

@@ -131,9 +131,11 @@ class FrameworkStep(OwnStep):
         description = read_description(network, sequence_length)
 
         def make_step(batch: int = 1, tokens: int | None = None) -> Callable[[], object]:
-            of = description if tokens is None else read_description(network, tokens)
+            made = description
+            if tokens is not None:
+                made = read_description(network, tokens)
             step: Callable[[], object] = builder.make_step(
-                of, batch, mode=mode, precision=precision, **settings
+                made, batch, mode=mode, precision=precision, **settings
             )
             return step
 
@@ -179,9 +181,11 @@ class FrameworkStep(OwnStep):
         for piece in reversed(path.split("/")):
             once = _NUMBER.sub("", piece)
             for name in (piece, once, _NUMBER.sub("", once)):
-                if name in self._layers:
-                    fused = operator is not None and _FUSED_PRODUCT.fullmatch(operator)
-                    return self._products.get(name, name) if fused else name
+                if name not in self._layers:
+                    continue
+                if operator is not None and _FUSED_PRODUCT.fullmatch(operator):
+                    return self._products.get(name, name)
+                return name
         return path
 
     def try_step(self, batch: int) -> None:
@@ -206,5 +210,8 @@ def products_before(rows: Sequence[Row]) -> dict[str, str]:
             named.append(named[max(row.inputs)])
         else:
             named.append(None)
-    layers = zip(rows, named, strict=True)
-    return {row.layer: product for row, product in layers if product is not None}
+    products = {}
+    for row, product in zip(rows, named, strict=True):
+        if product is not None:
+            products[row.layer] = product
+    return products

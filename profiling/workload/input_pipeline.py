@@ -53,13 +53,10 @@ def _from_host(network: Network, device: str) -> Feed:
     def feed(batch: int) -> tuple[tuple[Any, ...], Any]:
         if batch not in batches:
             batches.clear()
-            inputs, targets = network.sample(
-                batch, "cpu", torch.Generator().manual_seed(_SEED + batch)
-            )
-            batches[batch] = (
-                tuple(_pin_memory(device, tensor) for tensor in inputs),
-                _pin_memory(device, targets),
-            )
+            generator = torch.Generator().manual_seed(_SEED + batch)
+            inputs, targets = network.sample(batch, "cpu", generator)
+            pinned = tuple(_pin_memory(device, tensor) for tensor in inputs)
+            batches[batch] = pinned, _pin_memory(device, targets)
         inputs, targets = batches[batch]
         return tuple(_to(device, tensor) for tensor in inputs), _to(device, targets)
 
@@ -67,11 +64,15 @@ def _from_host(network: Network, device: str) -> Feed:
 
 
 def _pin_memory(device: str, tensor: Any) -> Any:
-    return tensor.pin_memory() if device != "cpu" and tensor is not None else tensor
+    if device != "cpu" and tensor is not None:
+        return tensor.pin_memory()
+    return tensor
 
 
 def _to(device: str, tensor: Any) -> Any:
     """Copy to the device even if the tensor is there already, because every step of a real job gets
     fresh memory.
     """
-    return tensor if tensor is None else tensor.to(device, non_blocking=True, copy=True)
+    if tensor is None:
+        return tensor
+    return tensor.to(device, non_blocking=True, copy=True)

@@ -99,12 +99,13 @@ class Workload(AnyWorkload):
         network = self.network
         is_users_model = ":" in self.network.name
         varies_tokens = TOKENS in (self.axis.name, *self.fixed)
+        sequence_length = None
+        if network.reads_text and not varies_tokens:
+            sequence_length = network.input_shape[0]
         return {
             "network": network.name,
             "input_shape": list(network.input_shape) if is_users_model else None,
-            "sequence_length": network.input_shape[0]
-            if network.reads_text and not varies_tokens
-            else None,
+            "sequence_length": sequence_length,
             "mode": self.mode,
             "precision": self.precision,
             "compiled": self.compiled,
@@ -115,7 +116,9 @@ class Workload(AnyWorkload):
 
     @property
     def loaded(self) -> int | None:
-        return None if self._batch is None else self._batch[0]
+        if self._batch is None:
+            return None
+        return self._batch[0]
 
     def load(self, batch: int) -> None:
         if self.loaded == batch:
@@ -179,10 +182,9 @@ class Workload(AnyWorkload):
             ):
                 outputs = [self._forward(*part) for part, _, _ in parts]
             return outputs if self.halved else outputs[0]
-        losses = [
-            self._add_gradients(ranges, *part, first=not number)
-            for number, part in enumerate(parts)
-        ]
+        losses = []
+        for number, part in enumerate(parts):
+            losses.append(self._add_gradients(ranges, *part, first=not number))
         if self.halved:
             loss = torch.stack([part_loss.detach() for part_loss in losses]).sum()
         else:

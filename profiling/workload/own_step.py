@@ -91,7 +91,9 @@ def global_name(make_step: MakeStep, value: object) -> str | None:
 
 def global_named(make_step: MakeStep, name: str | None) -> Any:
     """The variable of a function's file; None without a name, or if this process has none."""
-    return None if name is None else getattr(make_step, "__globals__", {}).get(name)
+    if name is None:
+        return None
+    return getattr(make_step, "__globals__", {}).get(name)
 
 
 class OwnStep(AnyWorkload):
@@ -409,7 +411,9 @@ def refuse_while_importing() -> None:
 
 
 def _describe_value(value: object) -> str:
-    return "nothing (None)" if value is None else _article(type(value).__name__)
+    if value is None:
+        return "nothing (None)"
+    return _article(type(value).__name__)
 
 
 def _article(noun: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +59,7 @@ class Program:
             "--step-line": self.step_line,
             "--step-function": self.step_function,
         }
-        options = [option for option, value in marks.items() if value is not None]
+        options = [option for option in marks if marks[option] is not None]
         if len(options) > 1:
             raise CurvescopeError(f"{' and '.join(options)} each say what a step is: give one.")
         for constant in self.assign:
@@ -95,27 +94,31 @@ class Program:
             place = f"{{{name}}}"
             words = [word.replace(place, str(value)) for word in words]
             assign = [word.replace(place, str(value)) for word in assign]
-        at = self._script
-        if assign and at is not None:
+        script = self._script
+        if assign and script is not None:
             numbers = {}
             for constant in assign:
                 name, _, number = constant.partition("=")
                 numbers[name] = json.loads(number)
-            words[at:at] = [str(_ASSIGNING), json.dumps(numbers)]
-        return [os.path.abspath(word) if self._moves(word) else word for word in words]
+            words[script:script] = [str(_ASSIGNING), json.dumps(numbers)]
+        for at, word in enumerate(words):
+            if self._moves(word):
+                words[at] = os.path.abspath(word)
+        return words
 
     @property
     def _script(self) -> int | None:
         """The place of the script among the words; None if there is none."""
-        return next((at for at, word in enumerate(self.command) if word.endswith(".py")), None)
+        for at, word in enumerate(self.command):
+            if word.endswith(".py"):
+                return at
+        return None
 
     def _moves(self, word: str) -> bool:
         """Whether a word is a relative path that a run in another folder would not find."""
-        return self.workdir is not None and not word.startswith("-") and os.path.exists(word)
-
-    def shown(self, values: Mapping[str, int]) -> str:
-        """The command for values of the axes, as one would type it."""
-        return shlex.join(self.words(values))
+        if self.workdir is None or word.startswith("-"):
+            return False
+        return os.path.exists(word)
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -171,9 +174,11 @@ def steps_of_lines(lines: Sequence[tuple[int, str]], text: str) -> list[dict[str
         if before is not None and number is not None and before[1] is not None:
             steps = max(number - before[1], 1)
         if (duration := groups.get("ms") or groups.get("s")) is not None:
-            duration_ns = round(float(duration) * (1e6 if groups.get("ms") else 1e9))
+            unit_ns = 1e6 if groups.get("ms") else 1e9
+            duration_ns = round(float(duration) * unit_ns)
             rows.append({"start_ns": at_ns - duration_ns, "duration_ns": duration_ns})
         elif before is not None:
-            rows.append({"start_ns": before[0], "duration_ns": (at_ns - before[0]) // steps})
+            duration_ns = (at_ns - before[0]) // steps
+            rows.append({"start_ns": before[0], "duration_ns": duration_ns})
         before = at_ns, number
     return rows

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from curvescope.analysis.curve_pieces import fit_pieces, fit_sizes_alone
-from curvescope.analysis.curve_shapes import Certainty, claimed, find_events, find_saw, name_shapes
+from curvescope.analysis.curve_shapes import (
+    Certainty,
+    claimed,
+    find_events,
+    find_saw,
+    judge,
+    name_shapes,
+)
 
 from ..tables import ask_each
 
@@ -104,7 +111,8 @@ def test_odd_sizes_that_take_longer_are_a_saw_tooth():
 
 def test_with_an_assumed_error_it_only_may_be():
     fit = fit_sizes_alone([1, 2, 4], [10, 11, 40], np.full(3, 0.05))
-    (event,) = claimed(find_events(fit, assumed=True))
+    (event,) = claimed(find_events(fit))
+    event = judge(event, event.p_adjusted, assumed=True)
     assert (event.at, event.certainty) == (4, Certainty.MAY_BE)
     # in proportion to 2, a size of 4 takes 22
     assert event.extra_ms.value == pytest.approx(18)

@@ -300,7 +300,7 @@ def test_a_difference_of_recordings_is_the_difference_of_their_steps(page):
         + run["kernels"]["idle_ms"][place]
         for run in runs
     )
-    assert f"{numbers.signed(first - second)} ms".replace("-", "−") in told
+    assert f"{numbers.with_sign(first - second)} ms".replace("-", "−") in told
 
 
 @needs_browser

@@ -107,7 +107,7 @@ def test_a_bend_goes_through_all_stages_to_a_confirmed_cause_and_a_remedy(record
         "is mostly conv3 backward: slow library call; when products run through oneDNN instead of "
         "MKL, it is gone (" in sentence(answer)
     )
-    assert "Run conv3 backward through oneDNN: -50 % of it at batch 16." in sentence(answer)
+    assert "Run conv3 backward through oneDNN: -50 % of its time at batch 16." in sentence(answer)
 
 
 def test_what_helped_a_term_is_measured_on_the_complete_step(record):
@@ -132,7 +132,7 @@ def test_what_helped_a_term_is_measured_on_the_complete_step(record):
     # 135 → 87 ms
     assert answer.remedy.step_gain.value == pytest.approx(48 / 135, abs=0.02)
     advice = (
-        r"Run conv3 backward on one thread: -50 % of it at batch 16, -3[56] % of "
+        r"Run conv3 backward on one thread: -50 % of its time at batch 16, -3[56] % of "
         r"the step\.$"
     )
     assert re.search(advice, sentence(answer))

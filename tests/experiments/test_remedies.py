@@ -14,10 +14,11 @@ import pytest
 
 from curvescope.analysis.decompose.statistics import Estimate, pool_variance, share_estimate
 from curvescope.analysis.decompose.terms import KERNELS, Key
-from curvescope.analysis.diagnosis.remedies import Remedies, find_remedies
+from curvescope.analysis.diagnosis.remedies import Remedies, _without_refuted, find_remedies
 from curvescope.analysis.render.remedies import (
     SavedAt,
     _possible,
+    instruction,
     promise,
     remedy_table,
     saving_sentence,
@@ -250,10 +251,10 @@ def test_where_nothing_helps_it_says_so_with_an_interval():
     assert {stage for stage, _ in machine.stages()} == {Stage.SCREEN}
     remedies = machine.remedies
     assert remedies.best is None
-    assert {one.verdict for one in remedies.tried} == {Verdict.REFUTED}
+    assert {one.verdict for one in remedies.attempts} == {Verdict.REFUTED}
     said = remedy_table(remedies, Axis()).sentence
     assert said.startswith(
-        f"None of {len(remedies.tried)} changes tried saves 2 % at batch 1, 32: at most "
+        f"None of {len(remedies.attempts)} changes tried saves 2 % at batch 1, 32: at most "
     )
 
 
@@ -363,13 +364,13 @@ def test_where_slow_steps_have_no_saving_further_starts_rule_it_out(monkeypatch)
     monkeypatch.setitem(STEP_MS, 32, 160.0)
     machine = Machine({"one_thread": lambda _: -0.9}, noise=0.001)
     machine.run_one(machine.next(90.0))
-    assert {one.at_most for one in machine.remedies.tried} == {math.inf}
+    assert {one.at_most for one in machine.remedies.attempts} == {math.inf}
     then = machine.next(60.0)
     assert (then.stage, then.batches) == (Stage.REMEDY, (32,))
     assert "one_thread" not in then.factors
     machine.run_one(then)
-    assert all(one.at_most < 0.03 for one in machine.remedies.tried)
-    (slow,) = (one for one in machine.remedies.tried if one.factor == "one_thread")
+    assert all(one.at_most < 0.03 for one in machine.remedies.attempts)
+    (slow,) = (one for one in machine.remedies.attempts if one.factor == "one_thread")
     assert slow.gains[0][1].low < -0.9 < slow.gains[0][1].high
     said = remedy_table(machine.remedies, Axis()).sentence
     assert re.fullmatch(r"None of 7 changes tried saves 2 % at batch 32: at most .*", said)
@@ -631,6 +632,19 @@ def test_what_saves_at_the_largest_size_leads_though_another_saves_more_elsewher
         saving_sentence(remedies, Axis()) == "large it: -15 % of the step (14 to 16) at batch 32."
     )
     assert sorted((small, large), key=_order) == [large, small]
+
+
+def test_padding_saves_nothing_where_it_changes_nothing_or_the_sweep_measured_no_faster_size():
+    """It was said to save 3 % at 64, which is a multiple of 8."""
+    saving = replace(saving_of("padded_batch", b20=0.05, b25=0.5, b64=0.03), multiple=8)
+    times_ms = {20: 10.0, 24: 9.99, 25: 10.0, 32: 5.0, 64: 9.0}
+    kept = _without_refuted(saving, times_ms)
+    assert (kept.proven, kept.verdict) == ((25,), Verdict.CONFIRMED)
+    assert instruction(kept) == "pad the batch of the step from 25 to 32"
+    nothing = _without_refuted(replace(saving, proven=(20, 64)), times_ms)
+    assert (nothing.proven, nothing.verdict) == ((), Verdict.UNDECIDED)
+    other = saving_of("large", b64=0.03)
+    assert _without_refuted(other, times_ms) is other
 
 
 def test_a_size_that_was_probed_is_not_taken_for_the_largest():

@@ -54,8 +54,8 @@ def test_a_block_after_a_context_exists_and_one_after_a_pause_record_calls(run_b
         gpu.start()
         with curvescope.record("first"):
             launch_five()
-            assert native.cupti_pause()
-            assert native.cupti_resume()
+            assert native.load().curvescope_cupti_pause()
+            assert native.load().curvescope_cupti_resume()
             launch_five()
         with curvescope.record("second"):
             launch_five()
@@ -213,14 +213,14 @@ def test_a_pause_lets_another_client_in_and_the_collector_goes_on_after_it(recor
     gpu.start()
     launch_five()
     for _ in range(2):
-        assert native.cupti_pause()
-        assert not native.cupti_pause()
+        assert native.load().curvescope_cupti_pause()
+        assert not native.load().curvescope_cupti_pause()
         if {subscribes}: assert gpu.cupti.fake_other_subscribe() in (0, 39)  # once, for good
         gpu.cupti.fake_other_start()
         launch_five()
         gpu.cupti.fake_other_stop()
-        assert native.cupti_resume()
-        assert not native.cupti_resume()
+        assert native.load().curvescope_cupti_resume()
+        assert not native.load().curvescope_cupti_resume()
         launch_five()
     assert gpu.cupti.fake_other_kernels() == 10
     """
@@ -250,10 +250,10 @@ def test_other_clients_find_cuptis_attributes_as_they_were(run_blocks, toolkit):
         before = attributes()
         with curvescope.record("r"):
             assert attributes() == [1, 0]
-            assert native.cupti_pause()
+            assert native.load().curvescope_cupti_pause()
             # One buffer for all threads serves others as well, and changes only while nothing is collected.
             assert attributes() == [before[0], 0], attributes()
-            assert native.cupti_resume()
+            assert native.load().curvescope_cupti_resume()
             assert attributes() == [1, 0]
         assert attributes() == before, attributes()
         """,  # noqa: E501
@@ -270,9 +270,9 @@ def test_the_collector_goes_on_beside_another_client_that_collects_records(run_b
         """
         gpu.start()
         with curvescope.record("r"):
-            assert native.cupti_pause()
+            assert native.load().curvescope_cupti_pause()
             assert gpu.cupti.cuptiActivityEnable(1) == 0  # copies
-            assert native.cupti_resume()
+            assert native.load().curvescope_cupti_resume()
             launch(gpu, "after", 1, 1, stream=7)
             gpu.flush()
         """,
@@ -298,9 +298,9 @@ def test_another_client_gets_no_dirty_buffer_from_the_collector(run_blocks, take
         gpu.start()
         with curvescope.record("r"):
             launch_five()
-            assert native.cupti_pause()
+            assert native.load().curvescope_cupti_pause()
             run_other()
-            assert native.cupti_resume()
+            assert native.load().curvescope_cupti_resume()
             launch_five()
             if {takes_place}: gpu.cupti.fake_other_start()
         assert gpu.cupti.fake_dirty_buffers() == 0, gpu.cupti.fake_dirty_buffers()
@@ -318,7 +318,7 @@ def test_a_recording_that_ends_in_a_pause_says_it(run_blocks):
         gpu.start()
         with curvescope.record("r"):
             launch_five()
-            assert native.cupti_pause()
+            assert native.load().curvescope_cupti_pause()
         with curvescope.record("next"):
             launch_five()
         """
@@ -373,7 +373,7 @@ def test_a_subscriber_that_never_leaves_is_no_hindrance_where_it_is_known_to_be_
         assert gpu.cupti.fake_other_subscribe() == 0
         with curvescope.record("unknown"):
             launch_five()
-        native.share_cupti(True)
+        native.load().curvescope_cupti_share(1)
         with curvescope.record("idle"):
             launch_five()
         """

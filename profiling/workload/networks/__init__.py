@@ -22,13 +22,12 @@ from ..annotate import tensors_in
 if TYPE_CHECKING:
     import torch
 
+_RESNETS = ("resnet50", "resnet50_v1.5", "resnet101", "resnet101_v1.5", "resnet152",
+            "resnet152_v1.5")  # fmt: skip
 _MODULES = {  # by name, where it is an entry of NETWORKS
     **dict.fromkeys(("alexnet", "overfeat", "vgg_a", "vgg16", "vgg19"), ".plain"),
     **dict.fromkeys(("googlenet", "inception_bn", "inception_v3"), ".inception"),
-    **dict.fromkeys(
-        (f"resnet{depth}{suffix}" for depth in (50, 101, 152) for suffix in ("", "_v1.5")),
-        ".resnet",
-    ),
+    **dict.fromkeys(_RESNETS, ".resnet"),
     **dict.fromkeys(("bert_base", "bert_base_encoder"), ".bert"),
 }
 
@@ -53,7 +52,8 @@ class Network:
         inputs = torch.randn((batch, *self.input_shape), device=device, generator=generator)
         if self.classes is None:
             return (inputs,), None
-        return (inputs,), torch.randint(self.classes, (batch,), device=device, generator=generator)
+        targets = torch.randint(self.classes, (batch,), device=device, generator=generator)
+        return (inputs,), targets
 
     def with_sequence_length(self, length: int) -> Network:
         """The same network with this number of tokens per sample, if it takes text, and so long a
@@ -69,9 +69,10 @@ class Network:
 
         if targets is not None:
             return torch.nn.functional.cross_entropy(output, targets)
-        squares = [
-            tensor.square().mean() for tensor in tensors_in(output) if tensor.is_floating_point()
-        ]
+        squares = []
+        for tensor in tensors_in(output):
+            if tensor.is_floating_point():
+                squares.append(tensor.square().mean())
         if not squares:
             raise CurvescopeError(
                 f"{self.name} returned no floating-point tensor ({type(output).__name__}), which "
@@ -97,7 +98,9 @@ def get_network(name: str, sequence_length: int | None = None) -> Network:
     module = importlib.import_module(_MODULES[name], __package__)
     network = module.NETWORKS[name]
     assert isinstance(network, Network)
-    return network if sequence_length is None else network.with_sequence_length(sequence_length)
+    if sequence_length is None:
+        return network
+    return network.with_sequence_length(sequence_length)
 
 
 def from_factory(spec: str, input_shape: tuple[int, ...]) -> Network:
@@ -149,22 +152,16 @@ def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
     IMPORTING.append(module_name)
     try:
         with prints_to_stderr():
-            is_file = module_name.endswith(".py")
-            if is_file:
+            if module_name.endswith(".py"):
                 module = _import_file(Path(module_name).expanduser())
             else:
                 module = importlib.import_module(module_name)
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # any error in the user's module is reported to the user
-        missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(
-            f"{error.name}."
-        )
-        if missing:
+    # Any error in the user's module is reported to the user.
+    except (Exception, SystemExit) as error:
+        where = ""
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module_name}.".startswith(f"{missing}."):
             where = " It is searched in the working directory and among the installed packages."
-        else:
-            where = ""
         raise CurvescopeError(
             f"{option} {spec}: importing {module_name} failed with {type(error).__name__}: "
             f"{error}.{where}"

@@ -52,11 +52,8 @@ def build(heads: bool, size: Size = _BASE) -> torch.nn.Module:
 
         def forward(self, tokens: Tensor) -> Tensor:
             positions = torch.arange(tokens.shape[1], device=tokens.device)
-            summed = (
-                self.word(tokens)
-                + self.position(positions)
-                + self.segment(torch.zeros_like(tokens))
-            )
+            summed = self.word(tokens) + self.position(positions)
+            summed = summed + self.segment(torch.zeros_like(tokens))
             embedded: Tensor = self.dropout(self.norm(summed))
             return embedded
 
@@ -69,16 +66,19 @@ def build(heads: bool, size: Size = _BASE) -> torch.nn.Module:
             self.norm = nn.LayerNorm(width, eps=1e-12)
 
         def forward(self, x: Tensor) -> Tensor:
-            query, key, value = (
-                projection(x).unflatten(-1, (size.heads, -1)).transpose(1, 2)
-                for projection in (self.query, self.key, self.value)
-            )
+            query = self.split_heads(self.query(x))
+            key = self.split_heads(self.key(x))
+            value = self.split_heads(self.value(x))
             dropout = _DROPOUT if self.training else 0.0
             mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
-            added: Tensor = self.norm(
-                x + self.dropout(self.output(mixed.transpose(1, 2).flatten(2)))
-            )
+            joined = mixed.transpose(1, 2).flatten(2)
+            residual = self.dropout(self.output(joined))
+            added: Tensor = self.norm(x + residual)
             return added
+
+        def split_heads(self, x: Tensor) -> Tensor:
+            split: Tensor = x.unflatten(-1, (size.heads, -1)).transpose(1, 2)
+            return split
 
     class Layer(nn.Module):
         def __init__(self) -> None:
@@ -92,9 +92,9 @@ def build(heads: bool, size: Size = _BASE) -> torch.nn.Module:
 
         def forward(self, x: Tensor) -> Tensor:
             x = self.attention(x)
-            added: Tensor = self.norm(
-                x + self.dropout(self.output(self.activation(self.intermediate(x))))
-            )
+            inner = self.activation(self.intermediate(x))
+            residual = self.dropout(self.output(inner))
+            added: Tensor = self.norm(x + residual)
             return added
 
     class Encoder(nn.Sequential):
@@ -186,17 +186,10 @@ class Bert(Network):
 
 _PAPER = "Devlin et al., BERT, arXiv:1810.04805 (2018), BERT-Base uncased"
 
-NETWORKS = {
-    name: Bert(
-        name,
-        f"{_PAPER}, {note}, 128 tokens by default",
-        (128,),
-        partial(build, heads),
-        None,
-        heads,
-    )
-    for name, heads, note in (
-        ("bert_base", True, "with the pre-training heads"),
-        ("bert_base_encoder", False, "embeddings, encoder and pooler alone"),
-    )
-}
+NETWORKS = {}
+for _name, _heads, _note in (
+    ("bert_base", True, "with the pre-training heads"),
+    ("bert_base_encoder", False, "embeddings, encoder and pooler alone"),
+):
+    _source = f"{_PAPER}, {_note}, 128 tokens by default"
+    NETWORKS[_name] = Bert(_name, _source, (128,), partial(build, _heads), None, _heads)

@@ -77,9 +77,13 @@ def layers(
         if isinstance(what, str):
             parts.append((name, _PLAIN[what](*arguments)))
         elif isinstance(what, dict):
-            made = {key: _branch(channels, branch, epsilon) for key, branch in what.items()}
-            parts.append((name, Branches({key: module for key, (module, _) in made.items()})))
-            channels = sum(width for _, width in made.values())
+            branches = {}
+            together = 0
+            for key, branch in what.items():
+                branches[key], width = _branch(channels, branch, epsilon)
+                together += width
+            parts.append((name, Branches(branches)))
+            channels = together
         else:
             parts.append((name, ConvolutionUnit(channels, what, *arguments, epsilon=epsilon)))
             channels = what

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from .description import Description, Row
+from .description import Row
 
 LEARNING_RATE, MOMENTUM, SEED = 1e-6, 0.9, 0  # of the training steps, as in `network_step`
 
@@ -14,25 +11,9 @@ def convert_shape(row: Row, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape here of a parameter that torch stores in `shape`."""
     if len(shape) == 4:
         return (*shape[2:], shape[1], shape[0])
-    return tuple(reversed(shape)) if row.op == "linear" else shape
-
-
-def weights_of(description: Description, of_torch: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as NumPy arrays, by layer and name, from torch's by name; so are gradients."""
-    import numpy as np
-
-    made: dict[str, Any] = {}
-    for row in description.rows:
-        for name in row.parameters:
-            array = np.asarray(of_torch[f"{row.layer}.{name}"])
-            if row.op == "convolution" and array.ndim == 4:
-                array = array.transpose(2, 3, 1, 0)
-            elif row.op == "linear" and array.ndim == 2:
-                if len(flat := row.settings["before_flat"]) == 3:  # flattened channels last
-                    array = array.reshape(-1, *flat).transpose(0, 2, 3, 1).reshape(len(array), -1)
-                array = array.T
-            made[f"{row.layer}.{name}"] = np.ascontiguousarray(array)
-    return made
+    if row.op == "linear":
+        return tuple(reversed(shape))
+    return shape
 
 
 def padding_around(row: Row, extents: tuple[int, ...]) -> list[tuple[int, int]]:

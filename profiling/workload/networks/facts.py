@@ -56,13 +56,9 @@ def facts(network: Network) -> Facts:
             loss = network.loss(model(*inputs), targets)
         forward_flops = counter.flops
         loss.backward()
-    return Facts(
-        sum(parameter.numel() for parameter in model.parameters()),
-        len(list(model.parameters())),
-        forward_flops // 2,
-        counter.flops // 2,
-        sum(tensor.numel() * tensor.element_size() for tensor in kept.values()) // 2,
-    )
+    counts = [parameter.numel() for parameter in model.parameters()]
+    kept_bytes = sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+    return Facts(sum(counts), len(counts), forward_flops // 2, counter.flops // 2, kept_bytes // 2)
 
 
 def _flop_counter() -> Any:

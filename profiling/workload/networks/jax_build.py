@@ -23,13 +23,13 @@ PRECISIONS = ("fp32", "bf16", "tf32")
 _IMAGES = ("NHWC", "HWIO", "NHWC")  # layouts of inputs, weights and outputs of convolutions
 
 
-def initial_parameters(description: Description, seed: int = SEED) -> Arrays:
+def initial_parameters(description: Description) -> Arrays:
     """Random parameters, as torch begins with: uniform within the inverse root of the inputs of an
     output, normal for embeddings.
     """
     import jax
 
-    keys = iter(jax.random.split(jax.random.key(seed), len(description.parameters)))
+    keys = iter(jax.random.split(jax.random.key(SEED), len(description.parameters)))
     made: Arrays = {}
     for row in description.rows:
         for name, shape in row.parameters.items():
@@ -41,7 +41,8 @@ def initial_parameters(description: Description, seed: int = SEED) -> Arrays:
                 made[path] = jax.random.normal(key, shape)
             else:
                 window = math.prod(row.settings.get("size", ()))
-                bound = 1 / math.sqrt(row.settings["channels"] * window)
+                inputs = row.settings["channels"] * window
+                bound = 1 / math.sqrt(inputs)
                 shape = convert_shape(row, shape)
                 made[path] = jax.random.uniform(key, shape, minval=-bound, maxval=bound)
     return made
@@ -56,8 +57,9 @@ def initial_state(description: Description) -> Arrays:
     state: Arrays = {"key": jax.random.key(SEED)}
     for row in description.rows:
         if row.op == "batch_norm":
-            state[f"{row.layer}.running_mean"] = jax.numpy.zeros(row.settings["width"])
-            state[f"{row.layer}.running_var"] = jax.numpy.ones(row.settings["width"])
+            width = row.settings["width"]
+            state[f"{row.layer}.running_mean"] = jax.numpy.zeros(width)
+            state[f"{row.layer}.running_var"] = jax.numpy.ones(width)
     return state
 
 
@@ -70,14 +72,18 @@ def forward(
     import jax
 
     state = dict(state)
+    operators = _Operators(parameters, state, trains)
     values = {-1: samples}
     for number, row in enumerate(description.rows):
         inputs = [values[at] for at in row.inputs]
+        run = getattr(operators, row.op)
         scope = jax.named_scope(row.layer.replace("/", ".")) if row.layer else nullcontext()
         with scope:
-            values[number] = _OPERATORS[row.op](row, parameters, state, trains, *inputs)
+            values[number] = run(row, *inputs)
     outputs = tuple(values[at] for at in description.outputs)
-    return (outputs[0] if description.vocabulary is None else outputs), state
+    if description.vocabulary is None:
+        return outputs[0], state
+    return outputs, state
 
 
 def loss_of(outputs: Any, *targets: Any) -> Any:
@@ -101,9 +107,9 @@ def _cross_entropy(logits: Any, targets: Any) -> Any:
     counted = targets != IGNORED
     at = jax.numpy.where(counted, targets, 0)[..., None]
     logarithms = jax.nn.log_softmax(logits)
-    chances = jax.numpy.take_along_axis(logarithms, at, -1)[..., 0]
-    total = jax.numpy.where(counted, chances, 0).sum()
-    return -total / counted.sum()
+    chances = jax.numpy.take_along_axis(logarithms, at, -1)
+    chances = jax.numpy.where(counted, chances[..., 0], 0)
+    return -chances.sum() / counted.sum()
 
 
 def _widen(x: Any) -> Any:
@@ -125,14 +131,13 @@ def make_step(
     import jax
 
     if precision not in PRECISIONS:
-        raise CurvescopeError(
-            f"--precision {precision}: networks in JAX run in {', '.join(PRECISIONS)}."
-        )
+        able = ", ".join(PRECISIONS)
+        raise CurvescopeError(f"--precision {precision}: networks in JAX run in {able}.")
     samples, *targets = _data(description, batch)
     parameters = initial_parameters(description)
     state = initial_state(description)
-    if precision == "bf16":
-        samples = samples if description.vocabulary else samples.astype("bfloat16")
+    if precision == "bf16" and not description.vocabulary:
+        samples = samples.astype("bfloat16")
     data = samples, *targets
 
     def loss(parameters: Arrays, state: Arrays, samples: Any, *targets: Any) -> Any:
@@ -142,7 +147,8 @@ def make_step(
         return loss_of(outputs, *targets), state
 
     def infer(parameters: Arrays, state: Arrays, samples: Any) -> Any:
-        return forward(description, parameters, state, samples, trains=False)[0]
+        outputs, _ = forward(description, parameters, state, samples, trains=False)
+        return outputs
 
     gradients = jax.value_and_grad(loss, has_aux=True)
 
@@ -161,7 +167,8 @@ def make_step(
     if mode == "forward+backward":
         run = _compile_step(gradients, precision, parameters, state, *data)
         return lambda: run(parameters, state, *data)
-    kept = [parameters, jax.tree.map(jax.numpy.zeros_like, parameters), state]
+    momenta = jax.tree.map(jax.numpy.zeros_like, parameters)
+    kept = [parameters, momenta, state]
     update = _compile_step(train, precision, *kept, *data, donated=(0, 1, 2))
 
     def step() -> object:
@@ -177,12 +184,15 @@ def _data(description: Description, batch: int) -> tuple[Any, ...]:
 
     if description.vocabulary is not None:
         tokens, *targets = map(jax.numpy.asarray, text_of(description, batch))
-        return (tokens, *targets) if description.predicts_words else (tokens,)
+        if description.predicts_words:
+            return (tokens, *targets)
+        return (tokens,)
     assert description.classes is not None
     key = jax.random.key(SEED + batch)
     channels, *pixels = description.input_shape
     images = jax.random.normal(key, (batch, *pixels, channels))
-    return images, jax.random.randint(key, (batch,), 0, description.classes)
+    targets = jax.random.randint(key, (batch,), 0, description.classes)
+    return images, targets
 
 
 def _compile_step(
@@ -198,221 +208,159 @@ def _compile_step(
     exact = {"fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}[precision]
     config: Any = jax.config
     with jax.default_matmul_precision(config.jax_default_matmul_precision or exact):
-        return jax.jit(function, donate_argnums=donated).lower(*arguments).compile()
+        traced = jax.jit(function, donate_argnums=donated).lower(*arguments)
+        return traced.compile()
 
 
-def _convolution(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> Any:
-    import jax
+class _Operators:
+    """The operators of one forward pass, each a method of its name in `description.OPERATORS`."""
 
-    settings = row.settings
-    weight = parameters[f"{row.layer}.weight"]
-    padding = [(extent, extent) for extent in settings["padding"]]
-    made = jax.lax.conv_general_dilated(
-        x, weight, settings["stride"], padding, dimension_numbers=_IMAGES
-    )
-    if settings["bias"]:
-        return made + parameters[f"{row.layer}.bias"]
-    return made
+    def __init__(self, parameters: Arrays, state: Arrays, trains: bool) -> None:
+        import jax
 
+        self._parameters = parameters
+        self._state = state  # which training writes
+        self._trains = trains
+        self._jax: Any = jax
+        self._numpy: Any = jax.numpy
 
-def _linear(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> Any:
-    shared = row.settings.get("weight_of")
-    weight = parameters[shared].T if shared else parameters[f"{row.layer}.weight"]
-    made = x @ weight
-    return made + parameters[f"{row.layer}.bias"] if row.settings["bias"] else made
+    def convolution(self, row: Row, x: Any) -> Any:
+        settings = row.settings
+        weight = self._parameters[f"{row.layer}.weight"]
+        padding = [(extent, extent) for extent in settings["padding"]]
+        made = self._jax.lax.conv_general_dilated(
+            x, weight, settings["stride"], padding, dimension_numbers=_IMAGES
+        )
+        return self._with_bias(row, made)
 
+    def linear(self, row: Row, x: Any) -> Any:
+        shared = row.settings.get("weight_of")
+        if shared:
+            return self._with_bias(row, x @ self._parameters[shared].T)
+        weight = self._parameters[f"{row.layer}.weight"]
+        return self._with_bias(row, x @ weight)
 
-def _batch_norm(row: Row, parameters: Arrays, state: Arrays, trains: bool, x: Any) -> Any:
-    import jax
+    def _with_bias(self, row: Row, made: Any) -> Any:
+        if row.settings["bias"]:
+            return made + self._parameters[f"{row.layer}.bias"]
+        return made
 
-    numpy = jax.numpy
-    mean_at = f"{row.layer}.running_mean"
-    variance_at = f"{row.layer}.running_var"
-    mean = state[mean_at]
-    variance = state[variance_at]
-    if trains:
+    def batch_norm(self, row: Row, x: Any) -> Any:
+        mean_at = f"{row.layer}.running_mean"
+        variance_at = f"{row.layer}.running_var"
+        mean = self._state[mean_at]
+        variance = self._state[variance_at]
+        if self._trains:
+            wide = _widen(x)
+            axes = (0, 1, 2)
+            count = x.size // x.shape[-1]
+            mean = wide.mean(axes)
+            variance = self._numpy.square(wide - mean).mean(axes)
+            constant = self._jax.lax.stop_gradient
+            unbiased = constant(variance) * (count / max(count - 1, 1))
+            momentum = row.settings["momentum"]
+            kept = 1 - momentum
+            self._state[mean_at] = kept * self._state[mean_at] + momentum * constant(mean)
+            self._state[variance_at] = kept * self._state[variance_at] + momentum * unbiased
+        inverse = self._jax.lax.rsqrt(variance + row.settings["epsilon"])
+        scale = self._parameters[f"{row.layer}.weight"] * inverse
+        shift = self._parameters[f"{row.layer}.bias"] - mean * scale
+        return x * scale.astype(x.dtype) + shift.astype(x.dtype)
+
+    def relu(self, _: Row, x: Any) -> Any:
+        return self._jax.nn.relu(x)
+
+    def _pool(self, row: Row, x: Any, initial: float, combine: Any) -> Any:
+        size = (1, *row.settings["size"], 1)
+        stride = (1, *row.settings["stride"], 1)
+        spread = [(0, 0), *padding_around(row, x.shape[1:3]), (0, 0)]
+        begin = x.dtype.type(initial)
+        return self._jax.lax.reduce_window(x, begin, combine, size, stride, spread)
+
+    def max_pool(self, row: Row, x: Any) -> Any:
+        return self._pool(row, x, -math.inf, self._jax.lax.max)
+
+    def average_pool(self, row: Row, x: Any) -> Any:
+        sums = self._pool(row, x, 0.0, self._jax.lax.add)
+        return sums / math.prod(row.settings["size"])
+
+    def local_norm(self, row: Row, x: Any) -> Any:
+        settings = row.settings
+        size = settings["size"]
+        before = size // 2
+        around = [(0, 0)] * 3 + [(before, size - 1 - before)]
+        zero = x.dtype.type(0)
+        window = (1, 1, 1, size)
+        lax = self._jax.lax
+        squares = lax.reduce_window(x * x, zero, lax.add, window, (1, 1, 1, 1), around)
+        level = settings["k"] + settings["alpha"] / size * squares
+        return x * level ** -settings["beta"]
+
+    def dropout(self, row: Row, x: Any) -> Any:
+        if not self._trains:
+            return x
+        random = self._jax.random
+        self._state["key"], key = random.split(self._state["key"])
+        kept = 1 - row.settings["rate"]
+        stays = random.bernoulli(key, kept, x.shape)
+        return self._numpy.where(stays, x / kept, 0)
+
+    def mean(self, _: Row, x: Any) -> Any:
+        return x.mean((1, 2), keepdims=True)
+
+    def flatten(self, _: Row, x: Any) -> Any:
+        return x.reshape(len(x), -1)
+
+    def concatenate(self, _: Row, *parts: Any) -> Any:
+        return self._numpy.concatenate(parts, -1)
+
+    def add(self, _: Row, first: Any, second: Any) -> Any:
+        return first + second
+
+    def positions(self, _: Row, tokens: Any) -> Any:
+        return self._numpy.arange(tokens.shape[1])
+
+    def zeros(self, _: Row, tokens: Any) -> Any:
+        return self._numpy.zeros_like(tokens)
+
+    def embedding(self, row: Row, at: Any) -> Any:
+        return self._parameters[f"{row.layer}.weight"][at]
+
+    def layer_norm(self, row: Row, x: Any) -> Any:
         wide = _widen(x)
-        axes = (0, 1, 2)
-        count = x.size // x.shape[-1]
-        mean = wide.mean(axes)
-        variance = numpy.square(wide - mean).mean(axes)
-        unbiased = jax.lax.stop_gradient(variance) * (count / max(count - 1, 1))
-        centre = jax.lax.stop_gradient(mean)
-        taken = row.settings["momentum"]
-        kept = 1 - taken
-        state[mean_at] = kept * state[mean_at] + taken * centre
-        state[variance_at] = kept * state[variance_at] + taken * unbiased
-    inverse = jax.lax.rsqrt(variance + row.settings["epsilon"])
-    scale = parameters[f"{row.layer}.weight"] * inverse
-    shift = parameters[f"{row.layer}.bias"] - mean * scale
-    return x * scale.astype(x.dtype) + shift.astype(x.dtype)
+        centred = wide - wide.mean(-1, keepdims=True)
+        variance = self._numpy.square(centred).mean(-1, keepdims=True)
+        normal = centred * self._jax.lax.rsqrt(variance + row.settings["epsilon"])
+        weight = self._parameters[f"{row.layer}.weight"]
+        bias = self._parameters[f"{row.layer}.bias"]
+        scaled = normal * weight + bias
+        return scaled.astype(x.dtype)
 
+    def gelu(self, _: Row, x: Any) -> Any:
+        return self._jax.nn.gelu(x, approximate=False)
 
-def _relu(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
-    import jax
+    def tanh(self, _: Row, x: Any) -> Any:
+        return self._numpy.tanh(x)
 
-    return jax.nn.relu(x)
+    def split_last(self, row: Row, x: Any) -> Any:
+        return x.reshape(*x.shape[:-1], row.settings["parts"], -1)
 
+    def swap(self, row: Row, x: Any) -> Any:
+        return x.swapaxes(*row.settings["axes"])
 
-def _pool(row: Row, x: Any, initial: float, combine: Any) -> Any:
-    import jax
+    def join_last(self, _: Row, x: Any) -> Any:
+        return x.reshape(*x.shape[:-2], -1)
 
-    of = row.settings
-    size = (1, *of["size"], 1)
-    stride = (1, *of["stride"], 1)
-    spread = [(0, 0), *padding_around(row, x.shape[1:3]), (0, 0)]
-    return jax.lax.reduce_window(x, x.dtype.type(initial), combine, size, stride, spread)
+    def attention(self, row: Row, query: Any, key: Any, value: Any) -> Any:
+        """By its parts: `jax.nn.dot_product_attention` has no dropout."""
+        kind = self._numpy.promote_types(query.dtype, "float32")
+        turned = key.swapaxes(-1, -2)
+        scores = self._numpy.matmul(query, turned, preferred_element_type=kind)
+        scaled = scores / math.sqrt(query.shape[-1])
+        shares = self._jax.nn.softmax(scaled).astype(value.dtype)
+        if row.settings["rate"]:
+            shares = self.dropout(row, shares)
+        return shares @ value
 
-
-def _max_pool(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:
-    import jax
-
-    return _pool(row, x, -math.inf, jax.lax.max)
-
-
-def _average_pool(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:
-    import jax
-
-    return _pool(row, x, 0.0, jax.lax.add) / math.prod(row.settings["size"])
-
-
-def _local_norm(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:
-    import jax
-
-    settings = row.settings
-    size = settings["size"]
-    before = size // 2
-    around = [(0, 0)] * 3 + [(before, size - 1 - before)]
-    zero = x.dtype.type(0)
-    window = (1, 1, 1, size)
-    squares = jax.lax.reduce_window(x * x, zero, jax.lax.add, window, (1, 1, 1, 1), around)
-    level = settings["k"] + settings["alpha"] / size * squares
-    return x * level ** -settings["beta"]
-
-
-def _dropout(row: Row, _: Arrays, state: Arrays, trains: bool, x: Any) -> Any:
-    import jax
-
-    if not trains:
-        return x
-    state["key"], key = jax.random.split(state["key"])
-    kept = 1 - row.settings["rate"]
-    return jax.numpy.where(jax.random.bernoulli(key, kept, x.shape), x / kept, 0)
-
-
-def _mean(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
-    return x.mean((1, 2), keepdims=True)
-
-
-def _flatten(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
-    return x.reshape(len(x), -1)
-
-
-def _concatenate(_: Row, __: Arrays, ___: Arrays, ____: bool, *parts: Any) -> Any:
-    import jax
-
-    return jax.numpy.concatenate(parts, -1)
-
-
-def _add(_: Row, __: Arrays, ___: Arrays, ____: bool, first: Any, second: Any) -> Any:
-    return first + second
-
-
-def _positions(_: Row, __: Arrays, ___: Arrays, ____: bool, tokens: Any) -> Any:
-    import jax
-
-    return jax.numpy.arange(tokens.shape[1])
-
-
-def _zeros(_: Row, __: Arrays, ___: Arrays, ____: bool, tokens: Any) -> Any:
-    import jax
-
-    return jax.numpy.zeros_like(tokens)
-
-
-def _embedding(row: Row, parameters: Arrays, _: Arrays, __: bool, at: Any) -> Any:
-    return parameters[f"{row.layer}.weight"][at]
-
-
-def _layer_norm(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> Any:
-    import jax
-
-    wide = _widen(x)
-    centred = wide - wide.mean(-1, keepdims=True)
-    variance = jax.numpy.square(centred).mean(-1, keepdims=True)
-    normal = centred * jax.lax.rsqrt(variance + row.settings["epsilon"])
-    weight = parameters[f"{row.layer}.weight"]
-    bias = parameters[f"{row.layer}.bias"]
-    scaled = normal * weight + bias
-    return scaled.astype(x.dtype)
-
-
-def _gelu(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
-    import jax
-
-    return jax.nn.gelu(x, approximate=False)
-
-
-def _tanh(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
-    import jax
-
-    return jax.numpy.tanh(x)
-
-
-def _split_last(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:
-    return x.reshape(*x.shape[:-1], row.settings["parts"], -1)
-
-
-def _swap(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:
-    return x.swapaxes(*row.settings["axes"])
-
-
-def _join_last(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
-    return x.reshape(*x.shape[:-2], -1)
-
-
-def _attention(
-    row: Row, parameters: Arrays, state: Arrays, trains: bool, query: Any, key: Any, value: Any
-) -> Any:
-    """By its parts: `jax.nn.dot_product_attention` has no dropout."""
-    import jax
-
-    kind = jax.numpy.promote_types(query.dtype, "float32")
-    turned = key.swapaxes(-1, -2)
-    scores = jax.numpy.matmul(query, turned, preferred_element_type=kind)
-    scaled = scores / math.sqrt(query.shape[-1])
-    shares = jax.nn.softmax(scaled).astype(value.dtype)
-    if row.settings["rate"]:
-        shares = _dropout(row, parameters, state, trains, shares)
-    return shares @ value
-
-
-def _take_first(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
-    return x[:, 0]
-
-
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "convolution": _convolution,
-    "linear": _linear,
-    "batch_norm": _batch_norm,
-    "relu": _relu,
-    "max_pool": _max_pool,
-    "average_pool": _average_pool,
-    "mean": _mean,
-    "local_norm": _local_norm,
-    "dropout": _dropout,
-    "flatten": _flatten,
-    "concatenate": _concatenate,
-    "add": _add,
-    "positions": _positions,
-    "zeros": _zeros,
-    "embedding": _embedding,
-    "layer_norm": _layer_norm,
-    "gelu": _gelu,
-    "tanh": _tanh,
-    "split_last": _split_last,
-    "swap": _swap,
-    "join_last": _join_last,
-    "attention": _attention,
-    "take_first": _take_first,
-}
+    def take_first(self, _: Row, x: Any) -> Any:
+        return x[:, 0]

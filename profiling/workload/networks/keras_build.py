@@ -11,7 +11,7 @@ import math
 import operator
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -47,17 +47,20 @@ def build_model(keras: Any, description: Description) -> Any:
         channels, *pixels = description.input_shape
         values = {-1: keras.Input((*pixels, channels))}
     names = _names(description)
+    operators = _Operators(keras)
     layers: dict[str, Any] = {}  # by path, those whose weights others share
     for number, row in enumerate(description.rows):
         inputs = [values[at] for at in row.inputs]
         if "weight_of" in row.settings:
             inputs.append(layers[row.settings["weight_of"]])
-        values[number] = _OPERATORS[row.op](keras, replace(row, layer=names[number]), *inputs)
+        make = getattr(operators, row.op)
+        values[number] = make(replace(row, layer=names[number]), *inputs)
         if row.op == "embedding":
             layers[f"{row.layer}.weight"] = values[number]._keras_history.operation
     outputs = [values[at] for at in description.outputs]
-    of_text = description.vocabulary is not None
-    return keras.Model(values[-1], outputs if of_text else outputs[0], name="network")
+    if description.vocabulary is None:
+        (outputs,) = outputs
+    return keras.Model(values[-1], outputs, name="network")
 
 
 def _names(description: Description) -> list[str]:
@@ -77,15 +80,6 @@ def _names(description: Description) -> list[str]:
     return names
 
 
-def set_weights(model: Any, description: Description, weights: Mapping[str, Any]) -> None:
-    """Give a model the parameters that `channels_last.weights_of` made."""
-    for row in description.rows:
-        if row.parameters:
-            variables = model.get_layer(row.layer).trainable_variables
-            for name, variable in zip(row.parameters, variables, strict=True):
-                variable.assign(weights[f"{row.layer}.{name}"])
-
-
 def make_step(
     description: Description, batch: int, mode: str, precision: str = "fp32", *, backend: str
 ) -> Callable[[], object]:
@@ -99,7 +93,8 @@ def make_step(
         raise CurvescopeError(f"--precision {precision}: networks in Keras run in fp32 and bf16.")
     keras = load_keras(backend)
     keras.utils.set_random_seed(SEED + batch)
-    keras.mixed_precision.set_global_policy("float32" if precision == "fp32" else "mixed_bfloat16")
+    policy = "float32" if precision == "fp32" else "mixed_bfloat16"
+    keras.mixed_precision.set_global_policy(policy)
     model = build_model(keras, description)
     samples, targets = _data(keras, description, model, batch)
     losses = losses_of(keras, description)
@@ -107,23 +102,27 @@ def make_step(
         gradients = _gradients_of(backend, model, losses)
         return lambda: gradients(samples, targets)
     optimizer = keras.optimizers.SGD(LEARNING_RATE, MOMENTUM)
-    single = len(losses) == 1
-    model.compile(optimizer=optimizer, loss=losses[0] if single else losses)
+    if len(losses) == 1:
+        (losses,) = losses
+        (targets,) = targets
+    model.compile(optimizer=optimizer, loss=losses)
     if mode == "forward":
         return lambda: model.predict_on_batch(samples)
-    return lambda: model.train_on_batch(samples, targets[0] if single else targets)
+    return lambda: model.train_on_batch(samples, targets)
 
 
 def losses_of(keras: Any, description: Description, dtype: str | None = None) -> list[Any]:
     """The loss of each output: cross-entropy, or the mean square where nothing is predicted."""
     if description.vocabulary is not None and not description.predicts_words:
         return [keras.losses.MeanSquaredError(dtype=dtype) for _ in description.outputs]
-    ignored = None if description.vocabulary is None else IGNORED
-    kinds = [ignored] + [None] * (len(description.outputs) - 1)  # the first is that of the words
-    return [
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=kind, dtype=dtype)
-        for kind in kinds
-    ]
+    losses = []
+    for number, _ in enumerate(description.outputs):
+        is_of_words = description.vocabulary is not None and number == 0
+        loss = keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=IGNORED if is_of_words else None, dtype=dtype
+        )
+        losses.append(loss)
+    return losses
 
 
 def _data(keras: Any, description: Description, model: Any, batch: int) -> tuple[Any, list[Any]]:
@@ -131,12 +130,14 @@ def _data(keras: Any, description: Description, model: Any, batch: int) -> tuple
     if description.vocabulary is None:
         channels, *pixels = description.input_shape
         images = keras.random.normal((batch, *pixels, channels))
-        return images, [keras.random.randint((batch,), 0, description.classes)]
+        classes = keras.random.randint((batch,), 0, description.classes)
+        return images, [classes]
     convert = keras.ops.convert_to_tensor
     tokens, *targets = map(convert, text_of(description, batch))
     if description.predicts_words:
         return tokens, targets
-    return tokens, [keras.ops.zeros((batch, *output.shape[1:])) for output in model.outputs]
+    zeros = [keras.ops.zeros((batch, *output.shape[1:])) for output in model.outputs]
+    return tokens, zeros
 
 
 def _gradients_of(backend: str, model: Any, losses: list[Any]) -> Callable[..., Any]:
@@ -146,7 +147,9 @@ def _gradients_of(backend: str, model: Any, losses: list[Any]) -> Callable[..., 
 
     def loss(targets: Any, outputs: Any) -> Any:
         outputs = outputs if isinstance(outputs, list) else [outputs]
-        each = [of(*both) for of, *both in zip(losses, targets, outputs, strict=True)]
+        each = []
+        for loss_of, target, output in zip(losses, targets, outputs, strict=True):
+            each.append(loss_of(target, output))
         return reduce(operator.add, each)
 
     if backend == "tensorflow":
@@ -175,216 +178,175 @@ def _gradients_of(backend: str, model: Any, losses: list[Any]) -> Callable[..., 
     return run
 
 
-def _convolution(keras: Any, row: Row, x: Any) -> Any:
-    settings = row.settings
-    size = settings["size"]
-    padding = settings["padding"]
-    is_odd = all(extent % 2 for extent in size)
-    halves = [extent // 2 for extent in size]
-    same = is_odd and padding == halves and settings["stride"] == [1, 1]
-    if not same and any(padding):
-        x = keras.layers.ZeroPadding2D(tuple(padding), name=f"{row.layer}.padding")(x)
-    made = keras.layers.Conv2D(
-        settings["width"],
-        tuple(size),
-        tuple(settings["stride"]),
-        padding="same" if same else "valid",
-        use_bias=settings["bias"],
-        name=row.layer,
-    )
-    return made(x)
+class _Operators:
+    """Makes the layer of a row, by a method of its operator's name in `description.OPERATORS`."""
 
+    def __init__(self, keras: Any) -> None:
+        self._layers = keras.layers
+        self._ops = keras.ops
 
-def _linear(keras: Any, row: Row, x: Any, shared: Any = None) -> Any:
-    """A product, maybe with the transposed weights of an embedding."""
-    of = row.settings
-    ops = keras.ops
-    if shared is None:
-        return keras.layers.Dense(of["width"], use_bias=of["bias"], name=row.layer)(x)
+    def convolution(self, row: Row, x: Any) -> Any:
+        settings = row.settings
+        size = settings["size"]
+        padding = settings["padding"]
+        is_odd = all(extent % 2 for extent in size)
+        halves = [extent // 2 for extent in size]
+        same = is_odd and padding == halves and settings["stride"] == [1, 1]
+        if not same and any(padding):
+            x = self._layers.ZeroPadding2D(tuple(padding), name=f"{row.layer}.padding")(x)
+        layer = self._layers.Conv2D(
+            settings["width"],
+            tuple(size),
+            tuple(settings["stride"]),
+            padding="same" if same else "valid",
+            use_bias=settings["bias"],
+            name=row.layer,
+        )
+        return layer(x)
 
-    class Shared(keras.layers.Layer):  # type: ignore[misc, name-defined, unused-ignore]
-        def build(self, _: Any) -> None:
-            if of["bias"]:
-                self.bias = self.add_weight((of["width"],), initializer="zeros", name="bias")
+    def linear(self, row: Row, x: Any, shared: Any = None) -> Any:
+        """A product, maybe with the transposed weights of an embedding."""
+        width, has_bias = row.settings["width"], row.settings["bias"]
+        if shared is None:
+            layer = self._layers.Dense(width, use_bias=has_bias, name=row.layer)
+            return layer(x)
+        ops = self._ops
 
-        def call(self, x: Any) -> Any:
-            made = ops.matmul(x, ops.transpose(shared.embeddings))
-            return made + self.bias if of["bias"] else made
+        class Shared(self._layers.Layer):  # type: ignore[misc, name-defined, unused-ignore]
+            def build(self, _: Any) -> None:
+                if has_bias:
+                    self.bias = self.add_weight((width,), initializer="zeros", name="bias")
 
-    return Shared(name=row.layer)(x)
+            def call(self, x: Any) -> Any:
+                made = ops.matmul(x, ops.transpose(shared.embeddings))
+                if has_bias:
+                    return made + self.bias
+                return made
 
+        return Shared(name=row.layer)(x)
 
-def _batch_norm(keras: Any, row: Row, x: Any) -> Any:
-    of = row.settings
-    made = keras.layers.BatchNormalization(
-        momentum=1 - of["momentum"], epsilon=of["epsilon"], name=row.layer
-    )
-    return made(x)
+    def batch_norm(self, row: Row, x: Any) -> Any:
+        momentum = 1 - row.settings["momentum"]
+        epsilon = row.settings["epsilon"]
+        layer = self._layers.BatchNormalization(momentum=momentum, epsilon=epsilon, name=row.layer)
+        return layer(x)
 
+    def relu(self, row: Row, x: Any) -> Any:
+        return self._layers.ReLU(name=row.layer)(x)
 
-def _relu(keras: Any, row: Row, x: Any) -> Any:
-    return keras.layers.ReLU(name=row.layer)(x)
+    def _pool(self, row: Row, kind: Any, x: Any) -> Any:
+        """A pool over padding with zeros: the largest of a window of outputs of ReLU is the same
+        with -inf.
+        """
+        around = padding_around(row, tuple(x.shape[1:3]))
+        if any(map(any, around)):
+            x = self._layers.ZeroPadding2D(tuple(around), name=f"{row.layer}.padding")(x)
+        size = tuple(row.settings["size"])
+        stride = tuple(row.settings["stride"])
+        return kind(size, stride, name=row.layer)(x)
 
+    def max_pool(self, row: Row, x: Any) -> Any:
+        return self._pool(row, self._layers.MaxPooling2D, x)
 
-def _pool(keras: Any, row: Row, kind: Any, x: Any) -> Any:
-    """A pool over padding with zeros: the largest of a window of outputs of ReLU is the same with
-    -inf.
-    """
-    around = padding_around(row, tuple(x.shape[1:3]))
-    if any(map(any, around)):
-        x = keras.layers.ZeroPadding2D(tuple(around), name=f"{row.layer}.padding")(x)
-    size = tuple(row.settings["size"])
-    stride = tuple(row.settings["stride"])
-    return kind(size, stride, name=row.layer)(x)
+    def average_pool(self, row: Row, x: Any) -> Any:
+        return self._pool(row, self._layers.AveragePooling2D, x)
 
+    def _compute(self, row: Row, function: Callable[..., Any], *inputs: Any) -> Any:
+        """A layer without parameters that computes a function."""
 
-def _max_pool(keras: Any, row: Row, x: Any) -> Any:
-    return _pool(keras, row, keras.layers.MaxPooling2D, x)
+        class Computed(self._layers.Layer):  # type: ignore[misc, name-defined, unused-ignore]
+            def call(self, *inputs: Any) -> Any:
+                return function(*inputs)
 
+        return Computed(name=row.layer)(*inputs)
 
-def _average_pool(keras: Any, row: Row, x: Any) -> Any:
-    return _pool(keras, row, keras.layers.AveragePooling2D, x)
+    def local_norm(self, row: Row, x: Any) -> Any:
+        settings = row.settings
+        ops = self._ops
+        size = settings["size"]
+        before = size // 2
 
+        def normalise(x: Any) -> Any:
+            width = x.shape[-1]
+            around = [[0, 0]] * 3 + [[before, size - 1 - before]]
+            squares = ops.pad(ops.square(x), around)
+            together = sum(squares[..., at : at + width] for at in range(size))
+            level = settings["k"] + settings["alpha"] / size * together
+            return x * ops.power(level, -settings["beta"])
 
-def _compute(keras: Any, row: Row, function: Callable[..., Any], *inputs: Any) -> Any:
-    """A layer without parameters that computes a function."""
+        return self._compute(row, normalise, x)
 
-    class Computed(keras.layers.Layer):  # type: ignore[misc, name-defined, unused-ignore]
-        def call(self, *inputs: Any) -> Any:
-            return function(*inputs)
+    def dropout(self, row: Row, x: Any) -> Any:
+        return self._layers.Dropout(row.settings["rate"], name=row.layer)(x)
 
-    return Computed(name=row.layer)(*inputs)
+    def mean(self, row: Row, x: Any) -> Any:
+        return self._layers.GlobalAveragePooling2D(keepdims=True, name=row.layer)(x)
 
+    def flatten(self, row: Row, x: Any) -> Any:
+        return self._layers.Flatten(name=row.layer)(x)
 
-def _local_norm(keras: Any, row: Row, x: Any) -> Any:
-    settings = row.settings
-    ops = keras.ops
-    size = settings["size"]
-    before = size // 2
+    def concatenate(self, row: Row, *parts: Any) -> Any:
+        return self._layers.Concatenate(name=row.layer)(list(parts))
 
-    def normalise(x: Any) -> Any:
-        width = x.shape[-1]
-        around = [[0, 0]] * 3 + [[before, size - 1 - before]]
-        squares = ops.pad(ops.square(x), around)
-        together = sum(squares[..., at : at + width] for at in range(size))
-        level = settings["k"] + settings["alpha"] / size * together
-        return x * ops.power(level, -settings["beta"])
+    def add(self, row: Row, *parts: Any) -> Any:
+        return self._layers.Add(name=row.layer)(list(parts))
 
-    return _compute(keras, row, normalise, x)
+    def positions(self, row: Row, tokens: Any) -> Any:
+        """One row, which all samples share."""
+        return self._compute(row, lambda x: self._ops.arange(x.shape[1])[None], tokens)
 
+    def zeros(self, row: Row, tokens: Any) -> Any:
+        return self._compute(row, self._ops.zeros_like, tokens)
 
-def _dropout(keras: Any, row: Row, x: Any) -> Any:
-    return keras.layers.Dropout(row.settings["rate"], name=row.layer)(x)
+    def embedding(self, row: Row, at: Any) -> Any:
+        count, width = row.settings["count"], row.settings["width"]
+        return self._layers.Embedding(count, width, name=row.layer)(at)
 
+    def layer_norm(self, row: Row, x: Any) -> Any:
+        epsilon = row.settings["epsilon"]
+        return self._layers.LayerNormalization(epsilon=epsilon, name=row.layer)(x)
 
-def _mean(keras: Any, row: Row, x: Any) -> Any:
-    return keras.layers.GlobalAveragePooling2D(keepdims=True, name=row.layer)(x)
+    def gelu(self, row: Row, x: Any) -> Any:
+        return self._compute(row, lambda x: self._ops.gelu(x, approximate=False), x)
 
+    def tanh(self, row: Row, x: Any) -> Any:
+        return self._compute(row, self._ops.tanh, x)
 
-def _flatten(keras: Any, row: Row, x: Any) -> Any:
-    return keras.layers.Flatten(name=row.layer)(x)
+    def split_last(self, row: Row, x: Any) -> Any:
+        parts = row.settings["parts"]
+        *kept, last = x.shape[1:]
+        return self._reshape(row, x, (-1, *kept, parts, last // parts))
 
+    def swap(self, row: Row, x: Any) -> Any:
+        axes = row.settings["axes"]
+        return self._compute(row, lambda x: self._ops.swapaxes(x, *axes), x)
 
-def _concatenate(keras: Any, row: Row, *parts: Any) -> Any:
-    return keras.layers.Concatenate(name=row.layer)(list(parts))
+    def join_last(self, row: Row, x: Any) -> Any:
+        *kept, first, last = x.shape[1:]
+        return self._reshape(row, x, (-1, *kept, first * last))
 
+    def _reshape(self, row: Row, x: Any, shape: tuple[int, ...]) -> Any:
+        return self._compute(row, lambda x: self._ops.reshape(x, shape), x)
 
-def _add(keras: Any, row: Row, *parts: Any) -> Any:
-    return keras.layers.Add(name=row.layer)(list(parts))
+    def attention(self, row: Row, *inputs: Any) -> Any:
+        """By its parts: `keras.ops.dot_product_attention` has no dropout."""
+        ops, layers = self._ops, self._layers
 
+        class Attention(layers.Layer):  # type: ignore[misc, name-defined, unused-ignore]
+            def __init__(self) -> None:
+                super().__init__(name=row.layer)
+                self.dropout = layers.Dropout(row.settings["rate"])
 
-def _positions(keras: Any, row: Row, tokens: Any) -> Any:
-    """One row, which all samples share."""
-    return _compute(keras, row, lambda x: keras.ops.arange(x.shape[1])[None], tokens)
+            def call(self, query: Any, key: Any, value: Any, training: Any = None) -> Any:
+                product = ops.matmul(query, ops.swapaxes(key, -1, -2))
+                scores = product / math.sqrt(query.shape[-1])
+                dtype = self.compute_dtype
+                wide = "float32" if dtype == "bfloat16" else dtype
+                shares = ops.softmax(ops.cast(scores, wide))
+                kept = self.dropout(ops.cast(shares, dtype), training=training)
+                return ops.matmul(kept, value)
 
+        return Attention()(*inputs)
 
-def _zeros(keras: Any, row: Row, tokens: Any) -> Any:
-    return _compute(keras, row, keras.ops.zeros_like, tokens)
-
-
-def _embedding(keras: Any, row: Row, at: Any) -> Any:
-    of = row.settings
-    return keras.layers.Embedding(of["count"], of["width"], name=row.layer)(at)
-
-
-def _layer_norm(keras: Any, row: Row, x: Any) -> Any:
-    return keras.layers.LayerNormalization(epsilon=row.settings["epsilon"], name=row.layer)(x)
-
-
-def _gelu(keras: Any, row: Row, x: Any) -> Any:
-    return _compute(keras, row, lambda x: keras.ops.gelu(x, approximate=False), x)
-
-
-def _tanh(keras: Any, row: Row, x: Any) -> Any:
-    return _compute(keras, row, keras.ops.tanh, x)
-
-
-def _split_last(keras: Any, row: Row, x: Any) -> Any:
-    parts = row.settings["parts"]
-    *kept, last = x.shape[1:]
-    return _reshape(keras, row, x, (-1, *kept, parts, last // parts))
-
-
-def _swap(keras: Any, row: Row, x: Any) -> Any:
-    return _compute(keras, row, lambda x: keras.ops.swapaxes(x, *row.settings["axes"]), x)
-
-
-def _join_last(keras: Any, row: Row, x: Any) -> Any:
-    *kept, first, last = x.shape[1:]
-    return _reshape(keras, row, x, (-1, *kept, first * last))
-
-
-def _reshape(keras: Any, row: Row, x: Any, shape: tuple[int, ...]) -> Any:
-    return _compute(keras, row, lambda x: keras.ops.reshape(x, shape), x)
-
-
-def _attention(keras: Any, row: Row, *inputs: Any) -> Any:
-    """By its parts: `keras.ops.dot_product_attention` has no dropout."""
-    ops = keras.ops
-
-    class Attention(keras.layers.Layer):  # type: ignore[misc, name-defined, unused-ignore]
-        def __init__(self) -> None:
-            super().__init__(name=row.layer)
-            self.dropout = keras.layers.Dropout(row.settings["rate"])
-
-        def call(self, query: Any, key: Any, value: Any, training: Any = None) -> Any:
-            product = ops.matmul(query, ops.swapaxes(key, -1, -2))
-            scores = product / math.sqrt(query.shape[-1])
-            dtype = self.compute_dtype
-            wide = "float32" if dtype == "bfloat16" else dtype
-            shares = ops.softmax(ops.cast(scores, wide))
-            kept = self.dropout(ops.cast(shares, dtype), training=training)
-            return ops.matmul(kept, value)
-
-    return Attention()(*inputs)
-
-
-def _take_first(keras: Any, row: Row, x: Any) -> Any:
-    return _compute(keras, row, lambda x: x[:, 0], x)
-
-
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "convolution": _convolution,
-    "linear": _linear,
-    "batch_norm": _batch_norm,
-    "relu": _relu,
-    "max_pool": _max_pool,
-    "average_pool": _average_pool,
-    "mean": _mean,
-    "local_norm": _local_norm,
-    "dropout": _dropout,
-    "flatten": _flatten,
-    "concatenate": _concatenate,
-    "add": _add,
-    "positions": _positions,
-    "zeros": _zeros,
-    "embedding": _embedding,
-    "layer_norm": _layer_norm,
-    "gelu": _gelu,
-    "tanh": _tanh,
-    "split_last": _split_last,
-    "swap": _swap,
-    "join_last": _join_last,
-    "attention": _attention,
-    "take_first": _take_first,
-}
+    def take_first(self, row: Row, x: Any) -> Any:
+        return self._compute(row, lambda x: x[:, 0], x)

@@ -9,7 +9,6 @@ not need torch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from ....base.errors import CurvescopeError
@@ -42,17 +41,20 @@ def operations(network: Network) -> Row:
     for at_small, at_large in zip(small, large, strict=True):
         row = {"layer": at_small["layer"], "op": at_small["op"]}
         for side in ("inputs", "outputs"):
-            row[side] = [
-                [_linear(network, a, b) for a, b in zip(first, second, strict=True)]
-                for first, second in zip(at_small[side], at_large[side], strict=True)
-            ]
+            row[side] = []
+            for first, second in zip(at_small[side], at_large[side], strict=True):
+                extents = zip(first, second, strict=True)
+                row[side].append([_linear(network, a, b) for a, b in extents])
         if at_small["settings"]:
             row["settings"] = at_small["settings"]
         rows.append(row)
-    cost = asdict(facts(network))
+    cost = facts(network)
     return {
-        name: cost[name] for name in ("parameters", "parameter_tensors", "activation_bytes")
-    } | {"operations": rows}
+        "parameters": cost.parameters,
+        "parameter_tensors": cost.parameter_tensors,
+        "activation_bytes": cost.activation_bytes,
+        "operations": rows,
+    }
 
 
 def _linear(network: Network, at_two: int, at_four: int) -> list[int]:

@@ -67,8 +67,10 @@ def _build(
     parts.append(("flatten", nn.Flatten()))
     inputs = channels * pixels * pixels
     for number, width in enumerate(widths, start=6):
-        made = {"fc": nn.Linear(inputs, width), "relu": nn.ReLU(inplace=True), "drop": nn.Dropout()}
-        parts += [(f"{kind}{number}", made[kind]) for kind in hidden.split()]
+        linear = nn.Linear(inputs, width)
+        made = {"fc": linear, "relu": nn.ReLU(inplace=True), "drop": nn.Dropout()}
+        for kind in hidden.split():
+            parts.append((f"{kind}{number}", made[kind]))
         inputs = width
     parts.append(("fc8", nn.Linear(inputs, 1000)))
     return chain(parts)
@@ -89,14 +91,12 @@ NETWORKS = {
         (3, 231, 231),
         partial(_build, _OVERFEAT, (2, 2), 6, "fc relu", (3072, 4096)),
     ),
-    **{
-        name: Network(
-            name,
-            "Simonyan and Zisserman, Very Deep Convolutional Networks for Large-Scale Image "
-            "Recognition, arXiv:1409.1556 (2014), table 1",
-            (3, 224, 224),
-            partial(_build, _vgg(counts), (2, 2), 7, "fc relu drop", (4096, 4096)),
-        )
-        for name, counts in _VGG.items()
-    },
 }
+for _name, _counts in _VGG.items():
+    NETWORKS[_name] = Network(
+        _name,
+        "Simonyan and Zisserman, Very Deep Convolutional Networks for Large-Scale Image "
+        "Recognition, arXiv:1409.1556 (2014), table 1",
+        (3, 224, 224),
+        partial(_build, _vgg(_counts), (2, 2), 7, "fc relu drop", (4096, 4096)),
+    )

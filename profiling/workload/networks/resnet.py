@@ -47,7 +47,8 @@ def _build(depth: int, stride_on_3x3: bool) -> torch.nn.Module:
             self.residual = chain(residual)
             self.shortcut: nn.Module | None = None
             if channels != outputs:
-                self.shortcut = chain(convolution(f"{name}_branch1", channels, outputs, 1, stride))
+                projection = convolution(f"{name}_branch1", channels, outputs, 1, stride)
+                self.shortcut = chain(projection)
             self.relu = nn.ReLU(inplace=True)
 
         def forward(self, x: Tensor) -> Tensor:
@@ -79,17 +80,14 @@ def _build(depth: int, stride_on_3x3: bool) -> torch.nn.Module:
 
 
 _PAPER = "He et al., Deep Residual Learning for Image Recognition, arXiv:1512.03385 (2015), table 1"
+_V1 = f"{_PAPER}; v1: stride on the first 1×1 of a down-sampling block"
+_V1_5 = f"{_PAPER}; v1.5: stride on its 3×3"
 
-NETWORKS = {
-    f"resnet{depth}{suffix}": Network(
-        f"resnet{depth}{suffix}",
-        f"{_PAPER}; {note}",
-        (3, 224, 224),
-        partial(_build, depth, stride_on_3x3),
-    )
-    for depth in _STAGES
-    for suffix, stride_on_3x3, note in (
-        ("", False, "v1: stride on the first 1×1 of a down-sampling block"),
-        ("_v1.5", True, "v1.5: stride on its 3×3"),
-    )
-}
+NETWORKS: dict[str, Network] = {}
+for _depth in _STAGES:
+    for _name, _source, _on_3x3 in (
+        (f"resnet{_depth}", _V1, False),
+        (f"resnet{_depth}_v1.5", _V1_5, True),
+    ):
+        _make = partial(_build, _depth, _on_3x3)
+        NETWORKS[_name] = Network(_name, _source, (3, 224, 224), _make)

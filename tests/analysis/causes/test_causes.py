@@ -104,13 +104,25 @@ def test_a_switch_to_a_kernel_of_another_architecture_names_both():
     assert (named.before, named.after) == ("sm_80", "sm_100")
 
 
-@pytest.mark.parametrize(("op", "claimed"), [("aten::mm", True), ("aten::logsumexp", False)])
-def test_kernels_of_an_operator_that_runs_at_one_size_only_are_no_switch(op, claimed):
+@ask_each(
+    ("op", "gigaflops", "claimed"),
+    [
+        ("aten::mm", None, True),
+        ("aten::logsumexp", None, False),
+        ("aten::conv2d", 16, True),  # in place of the product, with as much work
+        ("aten::conv2d", 32, False),
+        ("aten::logsumexp", 16, False),
+    ],
+)
+def test_kernels_of_an_operator_at_one_size_only_are_a_switch_of_equal_products(
+    op, gigaflops, claimed
+):
+    flops = gigaflops and gigaflops * 10**9
     other = Plan(
         kernel=lambda b: (
-            ("gemm_small", 3.0 * b, {"op": "aten::mm"})
+            ("gemm_small", 3.0 * b, {"op": "aten::mm", "flops": 10**9 * b})
             if b < 16
-            else ("kernel_at_16", 7.0 * b, {"op": op})
+            else ("kernel_at_16", 7.0 * b, {"op": op, "flops": flops})
         )
     )
     terms = {term.case.share.label: term for term in explained(other).terms}

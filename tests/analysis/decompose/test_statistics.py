@@ -15,6 +15,7 @@ from curvescope.analysis.decompose.statistics import (
     replicate,
     resample_rounds,
     time_estimate,
+    with_unseen,
 )
 from curvescope.profiling.attribution.step_pattern import faster_half
 from curvescope.profiling.measure.protocol import PROTOCOLS
@@ -236,6 +237,25 @@ def test_spreads_of_other_rows_add_power_and_no_false_alarm():
         assert np.mean(np.array(p_of_all) < level) < 1.5 * level
     assert all(of_all < alone for alone, of_all in powers)
     assert np.mean(np.array(p_alone) < 0.05) == pytest.approx(0.05, abs=0.02)
+
+
+def test_an_interval_holds_a_spread_that_no_round_shows():
+    """Five rounds vary by 1, and all of them lie off the truth by 2 times a normal value."""
+    random = np.random.default_rng(5)
+    shown, known = [], []
+    for _ in range(400):
+        values = 2 * random.standard_normal() + random.standard_normal(5)
+        error = float(values.std(ddof=1) / np.sqrt(5))
+        shown.append(block_estimate(float(values.mean()), error, 4, 1.0))
+        known.append(with_unseen(shown[-1], 4, 2.0))
+    assert np.mean([value.low <= 0 <= value.high for value in shown]) < 0.6
+    assert np.mean([value.low <= 0 <= value.high for value in known]) == pytest.approx(
+        0.95, abs=0.02
+    )
+    assert np.mean([value.p < 0.01 for value in known]) < 0.02
+    assert with_unseen(shown[0], 4, 0.0) is shown[0]
+    equal = with_unseen(block_estimate(0.0, 0.0, 4, 1.0), 4, 2.0)
+    assert equal.high == pytest.approx(1.96 * 2.0, rel=1e-3)
 
 
 def test_two_rows_tell_nothing_usual_and_one_round_stays_unknown():

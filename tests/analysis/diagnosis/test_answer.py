@@ -10,7 +10,9 @@ from curvescope.analysis.decompose.terms import KERNELS, Key
 from curvescope.analysis.diagnosis.answer import find_remedy
 from curvescope.analysis.diagnosis.explanation import Explanation, TermEvidence
 from curvescope.analysis.render.answer_words import finding, why
+from curvescope.analysis.render.answer_words import remedy as say_remedy
 from curvescope.analysis.verdicts.words import Reproduction, Verdict
+from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.experiments import Stage
 
 from ...tables import ask_each
@@ -99,22 +101,54 @@ def test_of_a_term_that_is_a_smaller_part_only_its_share_is_said_to_be_gone(port
     assert why(answer) == f"page faults; when memory is kept, {gone}"
 
 
-@ask_each(("factor", "advised"), [("reused_memory", True), ("before_switch", False)])
-def test_what_made_a_term_faster_alone_is_advised_if_it_tests_the_cause(factor, advised):
-    """The cause is page faults, and no complete step ran with the factor."""
+def faster_alone(factor, batch):
+    """The experiment in which a factor saves 90 % of fc6 at a batch size."""
     outcome = SimpleNamespace(
         factor=factor,
         facts=SimpleNamespace(remedy="change {where}", how="so", how_training=None),
         gain_index=0,
         gains=(Estimate(0.9, 0.8, 1.0, 0.0),),
-        batches=(8,),
+        batches=(batch,),
         times_ms=(TEN_MS,),
-        experiment=SimpleNamespace(stage=Stage.CONFIRM),
+        experiment=SimpleNamespace(stage=Stage.CONFIRM, batches=(1, batch)),
         changed_results=None,
     )
-    tested = (TermEvidence("fc6", TEN_MS, None, Reproduction.REPRODUCES, None, (outcome,)),)
+    return (TermEvidence("fc6", TEN_MS, None, Reproduction.REPRODUCES, None, (outcome,)),)
+
+
+@ask_each(("factor", "advised"), [("reused_memory", True), ("before_switch", False)])
+def test_what_made_a_term_faster_alone_is_advised_if_it_tests_the_cause(factor, advised):
+    """The cause is page faults, and no complete step ran with the factor."""
+    tested = faster_alone(factor, 8)
     answer = replace(explained({"fc6": 8.0}, page_faults(8.0, Verdict.UNDECIDED)), terms=())
     remedies = SimpleNamespace(savings=())
     grounds = SimpleNamespace(remedies=remedies, curve=None, trains=False, weights=())
     remedy = find_remedy(answer, answer.intervention, tested, grounds)
     assert (remedy is not None) == advised
+
+
+@ask_each(
+    ("batch", "times_ms", "said"),
+    [
+        (25, {25: 2.0, 32: 0.5}, "; 32 takes 0.500 ms in place of 2.00."),
+        (25, {25: 2.0}, "."),  # whoever pads finds out
+        (20, {20: 2.0, 24: 1.97}, None),  # the sweep measured that it is no faster
+        (24, {24: 2.0}, None),  # a multiple of 8 is padded to itself
+        (24, {}, None),
+    ],
+)
+def test_padding_is_advised_to_a_size_that_the_sweep_does_not_refute(batch, times_ms, said):
+    answer = replace(explained({"fc6": 8.0}, page_faults(8.0, Verdict.UNDECIDED)), terms=())
+    grounds = SimpleNamespace(
+        remedies=SimpleNamespace(savings=()),
+        terms=SimpleNamespace(time_ms=lambda _, size: times_ms.get(size)),
+        curve=None,
+        trains=False,
+        weights=(),
+    )
+    remedy = find_remedy(answer, None, faster_alone("padded_batch", batch), grounds)
+    if said is None:
+        assert remedy is None
+    else:
+        lead = "Pad the batch of fc6 from 25 to 32: -90 % of its time at batch 25"
+        assert say_remedy(remedy, Axis()) == lead + said

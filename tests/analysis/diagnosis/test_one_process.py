@@ -1,63 +1,32 @@
 """A process has one place in memory: what its rounds share is no property of the program."""
 
-import numpy as np
-
-from curvescope.analysis.causes.context import Recorded
-from curvescope.analysis.diagnosis.explain import diagnose
 from curvescope.analysis.render.found import find_all
-from curvescope.profiling.hardware.limits import Hardware
+from curvescope.analysis.render.page import Page
 
 from ...tables import ask_each
-from ..synthetic import sweep, times_of
+from ..placed_sweeps import diagnose_placed
 
-BATCHES = (8, 16, 24, 32)
-LAYERS = tuple(f"block{number}" for number in range(8))
-PLACED = 0.02  # spread of a layer's time at a size over processes
 SEEDS = range(8)
+# number of layers, and the spread of the time of each at a size over processes: of a step 2 %
+PLACES = [(8, 0.05), (2, 0.03)]
 
 
-def find_slow(seed, processes, *, kind="cpu", slow_at_24=1.0):
-    """The slow sizes that are said of a sweep, of which all times are in proportion but for the
-    place of its process in memory; the last layer takes `slow_at_24` times as long at 24.
-    """
-    random = np.random.default_rng(seed)
-    place = {
-        (layer, batch): np.exp(PLACED * random.standard_normal())
-        for layer in LAYERS
-        for batch in BATCHES
-    }
-    for batch in BATCHES[2:]:
-        place[LAYERS[-1], batch] *= slow_at_24
+def find_slow(*args, **kwargs):
+    """The slow sizes that are said of such a sweep."""
+    entries = find_all(diagnose_placed(*args, **kwargs))
+    return [found.what for found in entries if found.is_slow_size]
 
-    def layer_ms(layer, batch):
-        return (0.2 + batch) * place[layer, batch]
 
-    def kernels(batch):
-        return [
-            (layer, "forward", "gemm", layer_ms(layer, batch), {"flops": batch * 10**6})
-            for layer in LAYERS
-        ]
-
-    steps, launched = sweep(
-        lambda batch: 1 + sum(layer_ms(layer, batch) for layer in LAYERS),
-        kernels,
-        random,
-        batches=BATCHES,
-        noise=0.005,
-        drift=0.005,
-    )
-    recorded = Recorded(
-        steps,
-        kernel_times=times_of(steps, launched),
-        hardware=Hardware(None, kind),
-        processes=processes,
-    )
-    return [found.what for found in find_all(diagnose(recorded)) if found.is_slow_size]
+@ask_each(("layers", "placed"), PLACES)
+@ask_each("seed", SEEDS)
+def test_what_one_process_shares_is_no_slow_size(seed, layers, placed):
+    assert find_slow(seed, processes=1, layers=layers, placed=placed) == []
 
 
 @ask_each("seed", SEEDS)
-def test_what_one_process_shares_is_no_slow_size(seed):
-    assert find_slow(seed, processes=1) == []
+def test_no_more_are_slow_where_more_sizes_are_looked_at(seed):
+    sizes = (1, 2, 3, 4, 6, 8)
+    assert find_slow(seed, processes=1, layers=2, placed=0.03, batches=sizes) == []
 
 
 def test_the_same_is_one_where_processes_repeat_it_or_on_a_gpu():
@@ -67,5 +36,15 @@ def test_the_same_is_one_where_processes_repeat_it_or_on_a_gpu():
 
 @ask_each("seed", range(4))
 def test_a_layer_beyond_what_places_make_is_named(seed):
-    (first, *_) = find_slow(seed, processes=1, slow_at_24=2.0)
-    assert LAYERS[-1] in first
+    (first, *_) = find_slow(seed, processes=1, slow_at_24=3.0)
+    assert "block7" in first
+
+
+def test_the_page_says_what_one_process_cannot_rule_out():
+    (line,) = (
+        line
+        for line in Page(diagnose_placed(1, 1, layers=2, placed=0.06)).text(80).splitlines()
+        if line.startswith("FOUND")
+    )
+    assert "nothing; one process cannot rule out " in line
+    assert " % of the step at " in line

@@ -36,7 +36,7 @@ def test_an_explanation_is_an_anomaly_that_the_last_stages_take_again():
     """So further experiments need no further splitting."""
     recording = open_recording(EXAMPLE)
     found = explain(recording)
-    judged = judge(found.explained, found.recorded.measured)
+    judged = judge(found.all_explanations, found.recorded.measured)
     assert judged.outcomes == found.outcomes
     assert judged.claims == found.claims
     assert explain_again(found, recording).explanations == found.explanations

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from curvescope.analysis.decompose.overtaken import find_overtaken
+from curvescope.analysis.decompose.slow_sizes import Unseen
 from curvescope.analysis.decompose.statistics import MATERIAL, Estimate
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.diagnosis.remedies import throughput_of
@@ -31,6 +32,7 @@ def curve_of(times_ms):
     return SimpleNamespace(
         unit=STEP,
         least=MATERIAL,
+        unseen=Unseen(),
         points=points,
         conditions=tuple(times_ms),
         at=lambda batch: next(one for one in points if one.condition == batch),

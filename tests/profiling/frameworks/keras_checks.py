@@ -13,8 +13,8 @@ import sys
 
 import numpy as np
 
+from benchmarks import network_descriptions
 from curvescope.profiling.workload.networks import description, keras_build
-from curvescope.profiling.workload.networks.channels_last import weights_of
 
 from .torch_networks import (
     difference,
@@ -22,6 +22,7 @@ from .torch_networks import (
     of_small_bert,
     of_torch,
     small_bert,
+    weights_of,
     without_dropout,
 )
 
@@ -37,7 +38,7 @@ def _with_torch(name, *, doubles=False):
     """The description; of torch the network, its module, samples and targets, each as a list."""
     if name.startswith("small"):
         heads = name == "small"
-        made = description.describe(small_bert(heads=heads))
+        made = network_descriptions.describe(small_bert(heads=heads))
         network, model, tokens, targets = of_small_bert(heads=heads, doubles=doubles)
         return without_dropout(made), network, model, tokens, targets
     network, model, images, targets = of_torch(name, doubles=doubles)
@@ -53,7 +54,7 @@ def logits(keras, name):
         expected = model.eval()(samples)
     built = keras_build.build_model(keras, made)
     weights = weights_of(made, {n: p.detach() for n, p in model.named_parameters()})
-    keras_build.set_weights(built, made, weights)
+    set_weights(built, made, weights)
     shapes = [tuple(one.shape) for one in built.trainable_variables]
     assert sorted(shapes) == sorted(array.shape for array in weights.values())
     found = built.predict_on_batch(_stored(samples))
@@ -79,7 +80,7 @@ def gradients(keras, backend, name):
     built = keras_build.build_model(keras, made)
     parameters = dict(model.named_parameters())
     weights = weights_of(made, {n: p.detach() for n, p in parameters.items()})
-    keras_build.set_weights(built, made, weights)
+    set_weights(built, made, weights)
     losses = keras_build.losses_of(keras, made, "float64")
     slopes_of = keras_build._gradients_of(backend, built, losses)
     convert = keras.ops.convert_to_tensor
@@ -91,6 +92,15 @@ def gradients(keras, backend, name):
     assert len(slopes) == len(expected) == len(by_layer)
     found = {path: _dense(slopes[at]) for path, at in by_layer.items()}
     return largest_difference(found, expected)
+
+
+def set_weights(model, description, weights):
+    """Give a model the parameters that `weights_of` made."""
+    for row in description.rows:
+        if row.parameters:
+            variables = model.get_layer(row.layer).trainable_variables
+            for name, variable in zip(row.parameters, variables, strict=True):
+                variable.assign(weights[f"{row.layer}.{name}"])
 
 
 def _paths(built, made):

@@ -20,6 +20,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from benchmarks import network_descriptions
 from curvescope.analysis.ran_by import framework_of
 from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.cli import main
@@ -31,8 +32,7 @@ from curvescope.profiling.measure.visit import visit
 from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from curvescope.profiling.workload import framework_step
-from curvescope.profiling.workload.networks import description, get_network, names
-from curvescope.profiling.workload.networks.channels_last import weights_of
+from curvescope.profiling.workload.networks import get_network, names
 from curvescope.profiling.workload.networks.description import read_description
 
 from ...tables import ask_each
@@ -42,6 +42,7 @@ from .torch_networks import (
     of_small_bert,
     of_torch,
     small_bert,
+    weights_of,
     without_dropout,
 )
 
@@ -54,8 +55,8 @@ SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
 @pytest.mark.first_rows(6)
 @pytest.mark.parametrize("name", names())
 def test_a_description_is_that_of_the_torch_network(name):
-    """After a change of a network `description.write` renews the file."""
-    assert read_description(name) == description.describe(get_network(name))
+    """After a change of a network `python -m benchmarks.network_descriptions` renews the file."""
+    assert read_description(name) == network_descriptions.describe(get_network(name))
 
 
 @pytest.mark.first_rows(6)
@@ -92,7 +93,7 @@ def test_an_operator_that_no_builder_knows_is_refused():
 
     network = dataclasses.replace(small_bert(heads=False), build=Masked)
     with pytest.raises(CurvescopeError, match=r"scaled_dot_product_attention.* no counterpart"):
-        description.describe(network)
+        network_descriptions.describe(network)
 
 
 def test_a_framework_that_is_not_installed_says_how_to_get_it(monkeypatch):
@@ -164,7 +165,7 @@ def test_jax_computes_the_outputs_and_gradients_of_a_torch_bert(heads):
 
     from curvescope.profiling.workload.networks import jax_build
 
-    made = without_dropout(description.describe(small_bert(heads=heads)))
+    made = without_dropout(network_descriptions.describe(small_bert(heads=heads)))
     _, model, tokens, _ = of_small_bert(heads=heads)
     with torch.no_grad():
         expected = model(tokens)
@@ -197,7 +198,7 @@ def test_jax_drops_shares_of_an_attention():
     jax = pytest.importorskip("jax")
     from curvescope.profiling.workload.networks import jax_build
 
-    made = description.describe(small_bert(heads=False))
+    made = network_descriptions.describe(small_bert(heads=False))
     kept = {"rate": 0.0}
     rows = [dataclasses.replace(r, settings=kept) if r.op == "dropout" else r for r in made.rows]
     made = dataclasses.replace(made, rows=tuple(rows))
@@ -221,7 +222,9 @@ def test_a_step_of_text_runs_in_jax(mode, precision, heads):
     jax = pytest.importorskip("jax")
     from curvescope.profiling.workload.networks import jax_build
 
-    step = jax_build.make_step(description.describe(small_bert(heads=heads)), 2, mode, precision)
+    step = jax_build.make_step(
+        network_descriptions.describe(small_bert(heads=heads)), 2, mode, precision
+    )
     step()
     result = step()
     if mode == "forward":

@@ -20,6 +20,24 @@ def without_dropout(made):
     return dataclasses.replace(made, rows=tuple(rows))
 
 
+def weights_of(description, of_torch):
+    """Parameters as NumPy arrays, by layer and name, from torch's by name; so are gradients."""
+    made = {}
+    for row in description.rows:
+        for name in row.parameters:
+            array = np.asarray(of_torch[f"{row.layer}.{name}"])
+            if row.op == "convolution" and array.ndim == 4:
+                array = array.transpose(2, 3, 1, 0)
+            elif row.op == "linear" and array.ndim == 2:
+                flat = row.settings["before_flat"]
+                if len(flat) == 3:  # flattened channels last
+                    images = array.reshape(-1, *flat).transpose(0, 2, 3, 1)
+                    array = images.reshape(len(array), -1)
+                array = array.T
+            made[f"{row.layer}.{name}"] = np.ascontiguousarray(array)
+    return made
+
+
 def of_torch(name, *, doubles=False):
     """Images, targets, a torch network without dropout, its logits in evaluation."""
     import torch

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
-from .entries import RecordingJson
-from .lost import LOSSES
-from .schema import SCHEMA_VERSION, TABLES, Column
+from curvescope.profiling.recording.entries import RecordingJson
+from curvescope.profiling.recording.lost import LOSSES
+from curvescope.profiling.recording.schema import SCHEMA_VERSION, TABLES, Column
 
 
 def schema_page() -> str:

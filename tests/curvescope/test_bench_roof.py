@@ -40,7 +40,7 @@ def test_the_ridge_is_where_both_roofs_meet(bench, tmp_path, capsys):
     assert picture[0].startswith("   1000 │")  # the roof's top, which 16, 32 and 64 reach
     assert picture[0].endswith("●")
     assert sum(line.count("●") for line in picture) == 9
-    assert picture[-2].startswith("     25 │●")  # 0.25 FLOPs a byte at 100 GB/s
+    assert picture[-2].startswith("   25.0 │●")  # 0.25 FLOPs a byte at 100 GB/s
     assert main(["roofline", str(tmp_path / "roof")]) == 0
     assert "64" in capsys.readouterr().out
 

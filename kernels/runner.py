@@ -74,8 +74,8 @@ class Result:
         of_peak: the roof of the device that it comes nearest to, and its share of that; None where
             no roof is known. Operands that stay in the last-level cache are none of DRAM.
         axes: values of its axes, by name.
-        kernels: the kernels of one call by name, with their numbers, as a profiler saw them: how
-            much of it the library fused. None without a profile.
+        kernels: the kernels of one call on a GPU by name, with their numbers, as a profiler saw
+            them: how much of it the library fused. None on a CPU and without a profile.
     """
 
     problem: str
@@ -251,7 +251,7 @@ class ProblemSite(Site):
                 "source": "bench",
             }
             rows = StepRows([kernel], [(run.start_ns, duration_ns)], {})
-        else:
+        elif self._backend.describe()["kind"] == "cuda":  # a CPU has parts of operators, no kernels
             self._kernels = Counter(str(row["name"]) for row in rows.kernels)
         if rows.kernels:
             work = self.measurement.problem.work

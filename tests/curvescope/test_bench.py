@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -88,28 +87,16 @@ def test_a_table_is_printed_and_families_get_folders_of_their_own(tmp_path, comm
     ]
 
 
-def test_what_is_fused_is_told_by_the_kernels_of_a_call(tmp_path, capsys):
-    """On a CPU an activation is a kernel of its own, and a grouped product a loop."""
-    axes = ("m=16", "n=16", "k=16", "epilogue=bias,then_relu")
-    words = [word for axis in axes for word in ("--axis", axis)]
-    end = ("--device", "cpu", *SHORT, "-o")
-    assert main(["bench", "gemm", *words, *end, str(tmp_path / "gemm")]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    counts = {
-        name: int(count)
-        for count, name in re.findall(
-            r"(\d+) kernels? a call of gemm 16x16x16 NN fp32 (\w+):", shown
-        )
-    }
-    assert counts["then_relu"] == counts["bias"] + 1, shown
+def test_grouped_products_are_told_from_a_loop(tmp_path, capsys):
     axes = ("m=16", "tokens=32", "k=16", "experts=4")
     words = [word for axis in axes for word in ("--axis", axis)]
-    assert main(["bench", "experts", *words, *end, str(tmp_path / "experts"), "--json"]) == 0
+    where = ("--device", "cpu", *SHORT, "-o", str(tmp_path / "experts"), "--json")
+    assert main(["bench", "experts", *words, *where]) == 0
     sweeps = json.loads(capsys.readouterr().out)["sweeps"]
     for sweep, algorithm in zip(sweeps, ("grouped", "loop"), strict=True):
         (result,) = sweep["results"]
         assert (result["outcome"], result["axes"]["algorithm"]) == ("ok", algorithm)
-        assert sum(result["kernels"].values()) >= 4
+        assert result["kernels"] is None  # a CPU has none
 
 
 def test_what_a_backend_cannot_do_is_an_outcome_not_an_error(tmp_path, command):

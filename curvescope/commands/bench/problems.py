@@ -30,9 +30,9 @@ def gemm(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
     BLAS.
 
     Axes: m, n, k, transpose (NN, NT, TN, TT), batch (products of operands of their own), epilogue
-    (bias; relu or gelu in the same call; then_relu or then_gelu in a call of its own; the kernels
-    of a call say what is fused). `--axis n=1,2,4..256` is a cost curve over n, the batch size of a
-    fully connected layer. `curvescope explain` reads it.
+    (bias; relu or gelu in the same call; then_relu or then_gelu in a call of its own; on a GPU the
+    kernels of a call say what is fused). `--axis n=1,2,4..256` is a cost curve over n, the batch
+    size of a fully connected layer. `curvescope explain` reads it.
     `--from vgg_a --batch 1..64` measures the fully connected layers of a network, and
     `--shapes m=512,n=64,k=1024` or `--shapes FILE.csv` products that you list. `--candidates` says
     whether the library could do better. `--around RUN` measures the products of a recorded step
@@ -84,8 +84,8 @@ def experts(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
 
     Axes: experts, tokens (of all together, divided evenly), m, k, algorithm (grouped, one call of
     torch._grouped_mm; loop, one of torch.mm for each expert). `--axis tokens=64..8192` is a cost
-    curve over the tokens. The kernels of a call say whether torch loops inside of the one call, as
-    it does on a CPU.
+    curve over the tokens. On a GPU the kernels of a call say whether torch loops inside of the one
+    call. On a CPU it does.
     """
     from ...kernels.experts import ALGORITHMS, Experts
     from ...kernels.sweeps import span

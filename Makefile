@@ -81,13 +81,22 @@ rooms: $(INSTALLED)  ## draw the rooms of the code from its imports, in CONTRIBU
 
 .PHONY: package
 package: $(INSTALLED)  ## build sdist, wheel and pure wheel into build/dist, reproducibly, and try them in empty environments
-	$(PIP) auditwheel build wheel
+	$(PIP) auditwheel build twine wheel
 	$(BIN)/python .ci/package.py
 
 .PHONY: release
 release:  ## make VERSION=1.2.3 of what is committed: changelog, commit, tag, and the files of `make package`
 	$(PYTHON) .ci/release.py $(VERSION)
 	$(MAKE) package
+
+.PHONY: rehearse-release
+rehearse-release: $(INSTALLED)  ## make release of VERSION=1.2.3 in a clone, with every check of its files; nothing else changes
+	$(PIP) auditwheel build twine wheel
+	$(BIN)/python .ci/release.py --rehearse $(VERSION)
+
+.PHONY: man
+man: $(INSTALLED)  ## write the man page from the help, build/curvescope.1
+	$(BIN)/python docs/man_page.py
 
 .PHONY: audit
 audit: $(INSTALLED)  ## bill of materials (build/sbom.json), and known vulnerabilities of what users install

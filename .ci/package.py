@@ -6,7 +6,8 @@ is the commit's time). It is tagged with the oldest glibc it runs on; the pure o
 without the collector, with none. They and the sdist are installed into empty environments; the
 wheels' have no compiler on their PATH. Every Python of 3.10 to 3.14 that is found is tried; those
 that are not are named. All have the version of the package and of the changelog, and SHA256SUMS
-lists them.
+lists them. PyPI's own check accepts their metadata and the README in them, the extra
+torch can be resolved, and uninstalling leaves no file.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ def main() -> None:
         check_metadata(wheel, "libcurvescope_collector.so")
         check_metadata(pure)
         check_version(wheel, pure, sdist)
+        files = [str(file) for file in sorted(DIST.iterdir())]
+        run(sys.executable, "-m", "twine", "check", "--strict", *files)
+        print("metadata: accepted by twine")
         tried = []
         for version in PYTHONS:
             python = find_python(version)
@@ -227,6 +231,12 @@ def check_installed(python: str, package: Path, folder: Path, *, compiler: bool 
     for check in CHECKS:
         run(folder / "bin" / "curvescope", *check.split(), cwd=folder, env=environment)
     run(inside, "-m", "pip", "check", env=environment)
+    if compiler:
+        extra = ["--dry-run", "--find-links", DIST, "curvescope[torch]"]
+        run(inside, "-m", "pip", "install", *limits, *extra, env=environment)
+    run(inside, "-m", "pip", "uninstall", "--yes", "--quiet", "curvescope", env=environment)
+    left = [path for path in folder.rglob("*urvescope*") if "__pycache__" not in path.parts]
+    assert not left, f"uninstalling leaves {left}"
     print(f"{package.name} works in an empty environment of {run(inside, '--version').strip()}")
 
 

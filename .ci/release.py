@@ -2,12 +2,15 @@
 its files.
 
 Nothing is uploaded: `build/dist` is what the owner gives to PyPI, and the tag what is pushed.
+`--rehearse` does the same in a clone below `build/rehearsal`, which alone is left.
 """
 
 from __future__ import annotations
 
 import datetime
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +54,24 @@ def main(version: str) -> None:
     print(f"committed and tagged v{version}")
 
 
+def rehearse(version: str) -> None:
+    """Release a version in a clone, and build and check its files there."""
+    clone = ROOT / "build" / "rehearsal"
+    shutil.rmtree(clone, ignore_errors=True)
+    git("clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone))
+    identity = {"NAME": "rehearsal", "EMAIL": "rehearsal@example.org"}
+    author = {
+        f"GIT_{who}_{key}": value
+        for who in ("AUTHOR", "COMMITTER")
+        for key, value in identity.items()
+    }
+    environment = {**os.environ, **author}
+    for script, *words in (("release.py", version), ("package.py",)):
+        command = [sys.executable, str(clone / ".ci" / script), *words]
+        subprocess.run(command, cwd=clone, env=environment, check=True)
+    print(f"rehearsed: {clone / 'build' / 'dist'}")
+
+
 def git(*words: str) -> str:
     """Output of a command of git, which has to succeed."""
     return subprocess.run(
@@ -59,4 +80,5 @@ def git(*words: str) -> str:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2] or [""])
+    *options, number = sys.argv[1:] or [""]
+    (rehearse if options == ["--rehearse"] else main)(number)

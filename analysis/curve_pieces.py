@@ -35,7 +35,7 @@ _LEAST_OF_STAIR = 2
 _USUAL_RANGE = math.log(2.5)  # of the logarithm of the noise around the usual one
 # of a jump of one shape, and what else pieces of their own cost, which explain more curves; less
 # where both have the same jumps, as pieces are nearer to the times beside them
-_PRICE_OF_FACTOR = 1.2
+_PRICE_OF_FACTOR = 0.8
 _SHARED = 15.0
 _SHARED_WHERE_ALIKE = 5.0
 _MOST_PLACES = 64  # at which a piece may begin
@@ -132,7 +132,7 @@ def fit_pieces(
             costs_of_kinds.append(squares[kind] / scale**2 + price * numbers)
         every = np.stack(costs_of_kinds)
         costs = every.min(axis=0)
-        ways = [_search(costs, place_price)]
+        ways = [cut_cheapest(costs, place_price)]
         for cuts in stairs:
             ways.append((_sum(costs, cuts) + place_price, cuts))
         cost, cuts = min(ways, key=itemgetter(0))
@@ -420,8 +420,13 @@ def _least_squares(matrix: Floats, target: Floats) -> tuple[Floats, Floats]:
     return (rest**2).sum(axis=1), solution / scale[:, 0, :]
 
 
-def _search(costs: Floats, jump: float) -> tuple[float, list[int]]:
-    """The cheapest way to cut a curve: its cost, and where pieces begin, with the end."""
+def cut_cheapest(costs: Floats, jump: float) -> tuple[float, list[int]]:
+    """The cheapest way to cut a curve into pieces: its cost, and where pieces begin, with the end.
+
+    Args:
+        costs: of the piece from a place to another one, both inside.
+        jump: price of a cut.
+    """
     count = len(costs)
     totals = np.full(count + 1, np.inf)
     begins = np.zeros(count + 1, int)

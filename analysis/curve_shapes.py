@@ -93,7 +93,53 @@ def find_events(fit: Fit, tests: int | None = None) -> tuple[Event, ...]:
     kept = [p for p in fit.pieces if not _all_in(fit, p, hidden)]
     edges = [_edge(fit, *pair, tests) for pair in itertools.pairwise(kept)]
     events = [*slow, *(edge for edge in edges if edge is not None)]
+    events += _find_excesses(fit, events, tests)
     return tuple(sorted(events, key=lambda event: event.at))
+
+
+def _find_excesses(fit: Fit, events: Sequence[Event], tests: int) -> list[Event]:
+    """Rises beyond proportion that the pieces smooth over, where times have errors of their own.
+
+    A rise beside another one is no edge: such work outgrows its size.
+    """
+    if not math.isinf(fit.degrees):
+        return []
+    taken = {size for event in events for size in (event.at, *event.sizes)}
+    base, value, error = _beyond_proportion(fit)
+    beyond = value > (_OUTGROWN - 1) * base
+    beside = np.append(False, beyond[:-1]) | np.append(beyond[1:], False)
+    found = []
+    for place in np.flatnonzero(beyond & ~beside).tolist():
+        before, at = (int(size) for size in fit.sizes[place : place + 2])
+        if at not in taken:
+            tested = float(value[place]), float(error[place])
+            found.append(_event(fit, "edge", (before, at), (), tested, float(base[place]), tests))
+    return found
+
+
+def _beyond_proportion(fit: Fit) -> tuple[Floats, Floats, Floats]:
+    """Of each two neighbours: the larger one's time in proportion to the smaller one's, what it
+    takes beyond it, and the standard error of that.
+    """
+    sizes, times = fit.sizes, fit.times
+    base = times[:-1] * sizes[1:] / sizes[:-1]
+    error = np.hypot(base * fit.errors[:-1], times[1:] * fit.errors[1:])
+    return base, times[1:] - base, error
+
+
+def list_rest(fit: Fit, events: Sequence[Event]) -> list[float]:
+    """The p of each two neighbours without an event, of times with errors of their own: where the
+    larger one surely takes less than in proportion, other tests are corrected for fewer.
+    """
+    if not math.isinf(fit.degrees):
+        return []
+    taken = {event.at for event in events}
+    _, value, error = _beyond_proportion(fit)
+    rest = []
+    for at, each, own in zip(fit.sizes[1:].astype(int).tolist(), value, error, strict=True):
+        if at not in taken:
+            rest.append(p_of(float(each / own), math.inf) if each < 0 else 1.0)
+    return rest
 
 
 def _all_in(fit: Fit, piece: Piece, sizes: set[int]) -> bool:
@@ -116,7 +162,8 @@ def _edge(fit: Fit, left: Piece, right: Piece, tests: int) -> Event | None:
     value, error = max(tested, key=lambda test: test[0], default=(0.0, 0.0))
     if value <= 0:
         return None
-    return _event(fit, "edge", left, right, (), (value, error), right.at(at) - value, tests)
+    places = int(before), int(at)
+    return _event(fit, "edge", places, (), (value, error), right.at(at) - value, tests)
 
 
 def _outgrows(piece: Piece, size: float, *, before: bool) -> bool:
@@ -153,7 +200,8 @@ def _slow_events(fit: Fit, tests: int) -> list[Event]:
         for size, time, relative in zip(fit.sizes, fit.times, fit.errors, strict=True):
             if size <= before and time * (1 - 2 * relative) > level * (1 + MATERIAL):
                 slow.append(int(size))
-        event = _event(fit, "slow", left, right, tuple(slow), (value, error), level, tests)
+        places = int(before), int(at)
+        event = _event(fit, "slow", places, tuple(slow), (value, error), level, tests)
         if event.certainty == Certainty.IS and slow:
             found.append(event)
     return found
@@ -172,8 +220,7 @@ def _value(
 def _event(
     fit: Fit,
     kind: str,
-    left: Piece,
-    right: Piece,
+    places: tuple[int, int],
     slow: tuple[int, ...],
     tested: tuple[float, float],
     base: float,
@@ -186,8 +233,8 @@ def _event(
     share = value / base if base > 0 else math.inf
     return Event(
         kind=kind,
-        before=int(fit.sizes[left.last]),
-        at=int(fit.sizes[right.first]),
+        before=places[0],
+        at=places[1],
         sizes=slow,
         extra_ms=Estimate(value, value - half, value + half, p),
         share=share,

@@ -49,6 +49,8 @@ class Side:
     model: Model | None = None  # what predicted its times; None if they were measured
     # of modelled times: possible factors of each row of `kernel_times`, shape (replicates, rows)
     errors: Floats | None = None
+    # of the first steps from one seed, None for one that is not finite; empty if unknown
+    losses: tuple[float | None, ...] = ()
 
     def terms(self, kernel_times: pd.DataFrame) -> Terms:
         """The terms of rows of `kernel_times`, whose layers and phases may be others."""
@@ -175,6 +177,7 @@ def side(
         run=None if together is None else together["run"],
         model=model,
         errors=errors,
+        losses=tuple(meta.get("losses") or ()),
     )
 
 

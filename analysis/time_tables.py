@@ -15,7 +15,7 @@ import pandas as pd
 
 from ..base.words import Word
 from .curve_pieces import LEAST_NOISE, Fit, fit_pieces, fit_sizes_alone
-from .curve_shapes import Event, Named, find_events, find_saw, judge, name_shapes
+from .curve_shapes import Event, Named, find_events, find_saw, judge, list_rest, name_shapes
 from .decompose.curve import Curve, cost_curve
 from .decompose.statistics import Floats, holm
 
@@ -65,6 +65,8 @@ def explain_curves(
         tests += len(fit.sizes) - 1
     alone = [find_events(fit, 1) for _, _, fit, _ in fits]
     p_values = [event.extra_ms.p for of_curve in alone for event in of_curve]
+    for (_, _, fit, _), of_curve in zip(fits, alone, strict=True):
+        p_values += list_rest(fit, of_curve)
     undecided = max(tests - len(p_values), 0)
     adjusted = iter(holm([*p_values, *[1.0] * undecided]))
     curves = []

@@ -20,6 +20,7 @@ from network_sweeps import (
     measure_engine,
     read_later_sweeps,
     read_sweeps,
+    read_tensorflow,
     read_torch7,
 )
 
@@ -223,19 +224,17 @@ def print_other_cards() -> None:
 
 def print_network_errors() -> None:
     left_out = read_left_out()
-    published = [read(PUBLISHED) for read in (read_sweeps, read_later_sweeps, read_torch7)]
+    readers = read_sweeps, read_later_sweeps, read_torch7, read_tensorflow
+    published = [read(PUBLISHED) for read in readers]
     engine = measure_engine(pd.concat(published), left_out)
     print(f"\nMXNet's engine\n{engine.to_string(index=False)}")
     others_s = dict(zip(engine.device, engine.others_s, strict=True))
     rows = pd.concat([compare_sweeps(sweeps, left_out, others_s) for sweeps in published])
-    inside = (rows.published_ms >= rows.low_ms) & (rows.published_ms <= rows.high_ms)
-    rows = rows.assign(
-        held_out="", measured_ms=rows.published_ms, predicted_ms=rows.modelled_ms, inside=inside
-    )
-    table = summarize(rows, ["gpu", "mode"]).assign(
-        inside=rows.groupby(["gpu", "mode"]).inside.mean().tolist()
-    )
-    print(f"\nwhole steps\n{table.round(3).to_string(index=False)}")
+    inside = rows.published_ms.between(rows.low_ms, rows.high_ms)
+    rows = rows.assign(measured_ms=rows.published_ms, predicted_ms=rows.modelled_ms, inside=inside)
+    for by in (["framework", "gpu", "mode"], ["gpu", "mode"], ["mode"]):
+        table = summarize(rows, by).assign(inside=rows.groupby(by).inside.mean().tolist())
+        print(f"\nwhole steps\n{table.round(3).to_string(index=False)}")
 
 
 def main() -> None:

@@ -49,6 +49,8 @@ class Choice:
 CHOICES = (
     Choice("LeNet-5", "last layer, 10 classes", Gemm(10, 64, 84, "TN"), "m", 16),
     Choice("ResNet-18", "last layer, 10 classes", Gemm(10, 64, 512, "TN"), "m", 16),
+    Choice("Deep Speech", "last layer, 29 letters", Gemm(29, 64, 1024, "TN"), "m", 32),
+    Choice("BERT", "last layer, 9 classes of a name", Gemm(9, 128, 768, "TN"), "m", 16),
     Choice("FCN", "last layer, 19 classes", Conv(1, 512, 64, 64, 19, 1, 1), "k", 24),
     Choice("U-Net", "last layer, 3 classes", Conv(1, 64, 128, 128, 3, 1, 1), "k", 4),
     Choice("AlexNet", "fc8 to its data", Gemm(4096, 4, 1000, "NN"), "n", 3),

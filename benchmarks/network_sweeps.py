@@ -37,6 +37,11 @@ DEVICES = {
     "GTX 1080 Ti": "gtx1080ti",
     "Maxwell Titan X": "titanx_maxwell",
     "Pascal Titan X": "titanx_pascal",
+    "Tesla P100 (DGX-1, SXM2)": "p100",
+    "Tesla K80 (GCE)": "k80",
+    "Tesla K80 (EC2)": "k80",
+    "i7-6850K-GeForce_GTX_1080_Ti": "gtx1080ti",
+    "Platinum-Tesla_V100-SXM3-32GB_HP16_TF2_2": "v100_32gb",
 }
 _NETWORKS = {
     "AlexNet-227(group=1)": "alexnet",
@@ -55,6 +60,12 @@ _NETWORKS = {
     "ResNet-152": "resnet152_v1.5",
     "VGG-16": "vgg16",
     "VGG-19": "vgg19",
+    # tf_cnn_benchmarks'; its ResNets stride in their 1x1 convolutions.
+    "alexnet": "alexnet",
+    "inception3": "inception_v3",
+    "resnet50": "resnet50",
+    "resnet152": "resnet152",
+    "vgg16": "vgg16",
 }
 _RULES = {
     "PaddlePaddle": "paddle",
@@ -62,7 +73,9 @@ _RULES = {
     "Caffe": "caffe",
     "MXNet 0.9": "mxnet0.9",
     "MXNet 1.2": "mxnet",
-    "Torch7": "torch_benchmark",
+    "Torch7": "torch7",
+    "TensorFlow 1.1 tf_cnn_benchmarks": "tensorflow1.0",
+    "TensorFlow tf_cnn_benchmarks": "tensorflow",
 }
 # MXNet's ResNet asks for 256 MiB where other networks leave the default (symbol/resnet.py,
 # conv_workspace).
@@ -147,9 +160,26 @@ def with_normalised_images(operations: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+def inception_with_biases() -> Mapping[str, Any]:
+    """Inception-BN as MXNet has it: its convolutions have biases, though a normalisation follows.
+
+    Source: `ConvFactory` of example/image-classification/symbols/inception-bn.py @ 59b402c.
+    """
+    operations = load_operations("inception_bn")
+    rows, parameters = [], operations["parameters"]
+    for row in operations["operations"]:
+        if row["op"] == "convolution":
+            width = row["inputs"][1][0]
+            parameters += width[1]
+            row = {**row, "inputs": [*row["inputs"], [width]]}
+        rows.append(row)
+    return {**operations, "parameters": parameters, "operations": rows}
+
+
 _OWN_TABLES = {
     "AlexNet-227(group=1)": alexnet_ungrouped,
     "Alexnet": partial(alexnet_ungrouped, 224),
+    "Inception-BN": inception_with_biases,
 }
 
 
@@ -183,6 +213,14 @@ def read_torch7(folder: Path) -> pd.DataFrame:
         for s, ms in (("forward", table.forward_ms), ("forward+backward", both_ms))
     ]
     return pd.concat(steps)
+
+
+def read_tensorflow(folder: Path) -> pd.DataFrame:
+    """Steps of tf_cnn_benchmarks in fp32, never fitted; columns as of `read_sweeps`."""
+    table = pd.read_csv(folder / "networks.csv", dtype={"cudnn": str})
+    table = table[(table.precision == "fp32") & table.gpu.isin(DEVICES)]
+    library = np.where(table.cudnn == "5.1", "cudnn5.1", "cudnn7.6")
+    return table.assign(library=library)
 
 
 def _read_mxnet(path: Path) -> pd.DataFrame:

@@ -39,5 +39,10 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_PUBLIC[name]), name)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Add the cell magic `%%curvescope` to a notebook, for `%load_ext curvescope`."""
+    importlib.import_module("curvescope.magic").register(shell)
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)

@@ -39,7 +39,7 @@ def print_variables(recording: Recording, path: AnyPath) -> None:
         )
     settings, by_hand = _divide(diagnosis)
     for row, variables in settings:
-        _print_setting(variables, f"{row.do}: {_saves(row, diagnosis)}.")
+        _print_setting(variables, f"{row.do}: {saving_of(row, diagnosis)}.")
     together = diagnosis.remedies.together
     names = {row.factors[0] for row, _ in settings}
     if together is not None and names == set(together.members):
@@ -48,7 +48,7 @@ def print_variables(recording: Recording, path: AnyPath) -> None:
         costs = f"; {row.costs}" if row.costs else ""
         lines = [
             "only the program can do this:",
-            f"    # {row.do}: {_saves(row, diagnosis)}{costs}",
+            f"    # {row.do}: {saving_of(row, diagnosis)}{costs}",
         ]
         lines += [f"    {line}" for line in (row.how or "").splitlines()]
         _note("\n".join(lines))
@@ -106,7 +106,7 @@ def _variables_of(name: str) -> Mapping[str, str]:
     return factor.step.variables() or factor.step.environment
 
 
-def _saves(row: RemedyRow, diagnosis: Diagnosis) -> str:
+def saving_of(row: RemedyRow, diagnosis: Diagnosis) -> str:
     """The measured saving of a remedy, at the batch size where it saves most."""
     proven = [saving for saving in row.saves if saving.proven]
     most = max(proven, key=lambda saving: saving.share.value)

@@ -80,7 +80,7 @@ JOBS = {
 # Words that are no command, and what to type instead.
 INSTEAD = {
     "apply": "explain RUN --as-env",
-    "completion": "COMMAND --help",
+    "completion": "doctor --completion bash",
     "devices": "doctor --list devices",
     "energy": "diagnose NETWORK --of energy",
     "memory": "diagnose NETWORK --of memory",

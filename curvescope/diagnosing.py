@@ -24,6 +24,7 @@ from .base.arguments import (
 )
 from .base.counted import counted
 from .base.errors import CurvescopeError
+from .base.sizes import list_sizes
 from .base.torch_runtime import load_torch, pick_device
 from .profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol
 from .profiling.recording.axis import Axis, axis_of
@@ -183,10 +184,10 @@ def measure(
         experiments_s = default_experiments_s(device)
     ends_s = time.monotonic() + (total_s(device, limit_s) if limit_s else math.inf)
     fixed = "".join(f", {name} {value}" for name, value in spec["fixed"].items())
-    listed = ", ".join(map(str, values))
     messages = terminal.console(stderr=True)
     messages.print(
-        f"Measuring {spec['network']} ({spec['mode']} step), {axis_of(spec).name} {listed}{fixed}, "
+        f"Measuring {spec['network']} ({spec['mode']} step), {axis_of(spec).name} "
+        f"{list_sizes(values)}{fixed}, "
         f"on {_device_of(site)}: "
         f"{_duration(device, limit_s, experiments_s, protocol)}, into {path}."
     )

@@ -36,7 +36,7 @@ HOW = "how long and how exactly"
 
 # Help that some commands change or complete.
 RECORDING_OR_PROFILE = "folder or URL of a recording, or a profile"
-BATCHES = "batch sizes: 1,2,4 or 1..32 (default; doubling) or 32..160:8"
+BATCHES = "batch sizes: 1,2,4 or 1..32 (default; doubling), 1..81*3 or 32..160+8"
 ONE_GPU = "number of the only recorded GPU whose work counts (default: all)"
 EVERY_ROW = "show every row, not only the 25 largest"
 EXPERIMENTS = "time limit of the experiments that test causes, e.g. 60s or 2m"
@@ -395,6 +395,15 @@ def experiments_s_of(args: argparse.Namespace, default_s: float) -> float:
     if args.experiments is None:
         return default_s
     return parse_duration("--experiments", args.experiments)
+
+
+def print_defaults(args: argparse.Namespace) -> None:
+    """Print the defaults that a project set, above the answer, and beside a document."""
+    if args.defaults:
+        from .analysis.render.terminal import print_prose
+        from .project import describe
+
+        print_prose(describe(args.defaults), stderr=args.json)
 
 
 def shown(args: argparse.Namespace) -> dict[str, Any]:

@@ -96,10 +96,12 @@ class CommandParser(Parser):
     last.
 
     With `takes_program`, all that follows -- is the command of a program, `program`. The arguments
-    whose values are not their defaults are `given`, by name.
+    whose values are not their defaults are `given`, by name. `read_defaults` reads other defaults
+    of options, by name without dashes, for the arguments so far; those that count are `defaults`.
     """
 
     takes_program = False
+    read_defaults: Callable[[argparse.Namespace], Mapping[str, str]] | None = None
 
     def __init__(self, prog: str, description: str | None) -> None:
         super().__init__(
@@ -109,6 +111,29 @@ class CommandParser(Parser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the arguments; the command of a program is none of them."""
+        parsed = self._parse(args, namespace)
+        parsed.defaults = {}
+        if self.read_defaults is not None and (texts := self.read_defaults(parsed)):
+            named = self._set_defaults(texts)
+            parsed = self._parse(args, namespace)
+            parsed.defaults = {
+                name: text for name, text in named.items() if f"--{name}" not in parsed.given
+            }
+        return parsed
+
+    def _set_defaults(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Set the defaults of the options that this command has; returns their texts."""
+        named = {}
+        for action in self._actions:
+            name = action.option_strings[-1].removeprefix("--") if action.option_strings else ""
+            if name not in texts:
+                continue
+            convert = action.type if callable(action.type) else str
+            self.set_defaults(**{action.dest: convert(texts[name])})
+            named[name] = texts[name]
+        return named
+
+    def _parse(self, args: Any, namespace: Any) -> Any:
         if self.takes_program:
             args, program = split_at_program(list(args or ()))
             namespace = argparse.Namespace(program=program)

@@ -4,7 +4,8 @@
         no_new_anomaly(make_step, batches=(1, 2, 4, 8))
 
 `make_step(batch)` prepares a step and returns a function that runs it. The sizes may also stand in
-a mark of a test, a class or a module: `@pytest.mark.curvescope(batches=(1, 2, 4, 8))`.
+a mark of a test, a class or a module: `@pytest.mark.curvescope(batches=(1, 2, 4, 8))`. Defaults for
+a project are `batch`, `protocol` and `time-limit` in `[tool.curvescope]` of its pyproject.toml.
 
 A new anomaly fails the test. Where the measurement could not tell, the test is skipped by that
 word; else it passes. Accepted anomalies are stored beside the test, in `curvescope_accepted/`;
@@ -16,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 ACCEPTED_FOLDER = "curvescope_accepted"
 MARK = "curvescope"
 BATCHES, PROTOCOL = (1, 2, 4, 8, 16), "quick"
+_DEFAULTS = {"batches": BATCHES, "protocol": PROTOCOL}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,7 +61,30 @@ def no_new_anomaly(request: pytest.FixtureRequest, tmp_path: Path) -> NoNewAnoma
     name = re.sub(r"[^\w.-]+", "_", request.node.name)
     accepted = request.path.parent / ACCEPTED_FOLDER / f"{request.path.stem}.{name}.json"
     accept = bool(request.config.getoption("--curvescope-accept"))
-    return NoNewAnomaly(name, accepted, tmp_path, accept, _read_marks(request.node))
+    project = _read_project(request.config.rootpath)
+    return NoNewAnomaly(name, accepted, tmp_path, accept, _read_marks(request.node), project)
+
+
+def _read_project(root: Path) -> dict[str, Any]:
+    """The settings that the project in a folder has in its pyproject.toml."""
+    from .base.errors import CurvescopeError
+    from .options import check_time_limit
+    from .profiling.measure.protocol import get_protocol, parse_batches
+    from .project import read_project
+
+    settings: dict[str, Any] = {}
+    try:
+        project = read_project(root)
+        if "batch" in project:
+            settings["batches"] = parse_batches(project["batch"])
+        if project.keys() & {"protocol", "time-limit"}:
+            settings["protocol"] = get_protocol(project.get("protocol", PROTOCOL))
+        if "time-limit" in project:
+            limit_s = check_time_limit(float(project["time-limit"]))
+            settings["protocol"] = replace(settings["protocol"], time_limit_s=limit_s)
+    except CurvescopeError as error:
+        raise pytest.UsageError(str(error)) from None
+    return settings
 
 
 def _read_marks(node: pytest.Item) -> dict[str, Any]:
@@ -83,10 +109,12 @@ class NoNewAnomaly:
         accepted: Path,
         folder: Path,
         accept: bool,
-        settings: Mapping[str, Any],
+        marks: Mapping[str, Any],
+        project: Mapping[str, Any],
     ) -> None:
         self._name, self._accepted, self._folder, self._accept = name, accepted, folder, accept
-        self._settings = settings
+        self._marks, self._project = marks, project
+        self._source = ""  # of the settings, in words
 
     def __call__(
         self,
@@ -103,21 +131,28 @@ class NoNewAnomaly:
         Args:
             make_step: function of a batch size that returns a function that runs one step and waits
                 for the device.
-            batches: batch sizes, increasing; at least three. Default: of the test's mark, else 1,
-                2, 4, 8, 16.
+            batches: batch sizes, increasing; at least three. Default: of the test's mark, else of
+                pyproject.toml, else 1, 2, 4, 8, 16.
             protocol: name of a protocol or a `Protocol`, whose time limit it has. Default: of the
-                mark, else `quick`.
+                mark, else of pyproject.toml, else `quick`.
         """
         from .profiling.measure.protocol import get_protocol
         from .profiling.measure.sweep import sweep_callable
 
-        batches = batches or self._settings.get("batches", BATCHES)
-        protocol = protocol or self._settings.get("protocol", PROTOCOL)
-        how = get_protocol(protocol) if isinstance(protocol, str) else protocol
+        call: dict[str, Any] = {"batches": batches, "protocol": protocol}
+        settings: dict[str, Any] = {
+            **self._marks,
+            **{name: value for name, value in call.items() if value},
+        }
+        if defaults := sorted(self._project.keys() - settings.keys()):
+            self._source = f" (with the {' and '.join(defaults)} of pyproject.toml)"
+        settings = {**_DEFAULTS, **self._project, **settings}
+        how = settings["protocol"]
+        how = get_protocol(how) if isinstance(how, str) else how
         before: dict[str, Estimate] | None = None
         for attempt in (1, 2):
             path = self._folder / f"curvescope-{attempt}"
-            sweep_callable(self._name, make_step, batches, how, path)
+            sweep_callable(self._name, make_step, settings["batches"], how, path)
             diagnosis = _explain(path)
             new = self._new(diagnosis)
             if before is not None:
@@ -153,12 +188,13 @@ class NoNewAnomaly:
             pytest.fail(self._message(path, new), pytrace=False)
         elif left := self._hidden(diagnosis):
             pytest.skip(
-                f"{self._name}: could not tell. The noise of the times may hide {left}. Measure "
-                'longer, e.g. protocol="default", or on a quiet machine.'
+                f"{self._name}{self._source}: could not tell. The noise of the times may hide "
+                f'{left}. Measure longer, e.g. protocol="default", or on a quiet machine.'
             )
 
     def _message(self, path: Path, new: dict[str, Estimate]) -> str:
-        lines = [f"{counted(len(new), 'new anomaly', 'new anomalies')} in {self._name}:"]
+        head = f"{counted(len(new), 'new anomaly', 'new anomalies')} in {self._name}"
+        lines = [f"{head}{self._source}:"]
         lines += [f"  {label}: {_words(size)}" for label, size in new.items()]
         lines.append(f"See the diagnosis:     curvescope explain {path}")
         lines.append("Accept the anomalies:  pytest --curvescope-accept")

@@ -220,23 +220,11 @@ def planted_figures() -> Iterable[str]:
         f"Of steps that run equal parts, where no size can be slow, **{equal.count(False)} of "
         f"{len(equal)}** have a size called slow, in sweeps of 20 s."
     )
-    placed = TABLES["slow_sizes"]
-    nothing, twice, thrice = (placed.column(placed.head[place]) for place in (1, 3, 4))
-    yield (
-        f"In simulated sweeps a size is called slow in **{_count_told(nothing)}** where none is. A "
-        f"layer that takes twice as long from one size on is named first in {_count_told(twice)}, "
-        f"one that takes three times as long in {_count_told(thrice)} (`slow_sizes`)."
-    )
     named = TABLES["planted_recordings"]
     yield (
         f"In synthetic recordings **{sum(map(int, named.column('named'))):,} of "
         f"{count_recordings(named):,}** verdicts name the planted cause (`planted_recordings`)."
     )
-
-
-def _count_told(cells: Sequence[str]) -> str:
-    """Cells such as `3 of 40`, added up."""
-    return f"{sum(first_numbers(cells))} of {sum(last_numbers(cells))}"
 
 
 def count_recordings(table: evidence.Table) -> int:
@@ -322,9 +310,11 @@ def shape_figures() -> Iterable[str]:
         noises = ", ".join(
             f"{count} at {float(noise):.0%}" for noise, count in rows["found_by_noise"].items()
         )
+        excesses = ", ".join(map(str, rows["excesses_by_noise"].values()))
         yield (
             f"Of {rows['beyond_proportion']} of {rows['pairs']} pairs of `{table}` that take 5 % "
-            f"more than in proportion, it says an edge or a slow size of {noises} stated error."
+            f"more than in proportion, it says an edge or a slow size of {noises} stated error; "
+            f"the test of the excess alone finds {excesses}."
         )
     yield (
         f"Of {published['events']} edges and slow sizes in {published['curves']} curves that "
@@ -512,7 +502,8 @@ SECTIONS = (
         shape_figures,
         "`benchmarks/results/curve_shapes.json`; again: `python -m benchmarks.curve_shapes --count "
         "450 --sealed`.",
-        "The prices of the rule were chosen on this simulator, whose families it knows. The curves "
+        "The prices of the rule were chosen on this simulator, whose families it knows, that of a "
+        "jump of one shape on other curves of it. The curves "
         "of others were scored once, before jumps had to be likelier than smooth deviations, which "
         "find fewer jumps over doubling sizes: one may be a knee.",
     ),

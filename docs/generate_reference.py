@@ -3,8 +3,8 @@
 Commands come from their argument parsers, devices and metrics from the TOML tables, the schema from
 `schema.py`, factors of experiments from their modules, documents of `--json` from the types that
 describe them. These pages are those of the site, and are not committed. Others are, and a test
-holds them to it: the schema of the documents, as programs of others rely on it, and the pages of
-evidence and of the H100, whose figures come from the stored data.
+holds them to it: the schema of the documents, as programs of others rely on it, the pages for
+agents, and the pages of evidence and of the H100, whose figures come from the stored data.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from curvescope.profiling.readers import metrics
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
+from agent_pages import llms_page, skill_page  # noqa: E402
 from document_schema import document_schema  # noqa: E402
 from evidence_page import evidence_page  # noqa: E402
 from h100_page import h100_page, h100_picture  # noqa: E402
@@ -403,6 +404,8 @@ def _cell(text: str) -> str:
 Pages = dict[Path, Callable[[], str]]
 # What is generated and committed, by its path.
 COMMITTED: Pages = {
+    DOCS.parent / "curvescope" / "SKILL.md": skill_page,
+    DOCS / "llms.txt": llms_page,
     DOCS / "case-studies" / "h100.md": h100_page,
     DOCS / "figures" / "case_h100.svg": h100_picture,
     DOCS / "internals" / "evidence.md": evidence_page,

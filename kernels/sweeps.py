@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import dataclasses
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..base.errors import CurvescopeError
-from ..profiling.measure.protocol import doubled
+from ..base.sizes import parse_sizes
 from .problem import Problem
 
 P = TypeVar("P", bound=Any)
@@ -53,26 +52,15 @@ def single(problem: Any) -> Sweep:
 
 
 def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
-    """Parse `n=1,2,4..256` (a range doubles), `n=32..160:8` (steps of 8) or `transpose=NN,TN` to a
-    name and values.
-    """
+    """Parse `n=1,2,4..256` (see `base.sizes`) or `transpose=NN,TN` to a name and values."""
     name, _, listed = text.partition("=")
     name = name.strip()
     values: list[str] = []
     for part in map(str.strip, listed.split(",")):
-        if match := re.fullmatch(r"(\d+)\.\.(\d+)(?::(\d+))?", part):
-            first, last, step = int(match[1]), int(match[2]), match[3]
-            if first < 1 or last < first or step == "0":
-                raise CurvescopeError(
-                    f"--axis {text}: a range must start at 1 or more and increase, e.g. 4..256."
-                )
-            even = range(first, last + 1, int(step or 1))
-            values += map(str, even if step else doubled(first, last))
-        else:
-            values.append(part)
+        values += map(str, parse_sizes("--axis", part)) if ".." in part else [part]
     if not name or not all(values):
         raise CurvescopeError(
-            f"--axis {text}: write a name and values, e.g. n=1,2,4..256 or n=32..160:8."
+            f"--axis {text}: write a name and values, e.g. n=1,2,4..256 or n=32..160+8."
         )
     return name, tuple(dict.fromkeys(values))
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from ...profiling.attribution.cupti_names import host_kind
 from ..decompose.host_functions import HostCode
 from ..decompose.idle import FOLLOWS, WAITS, range_name
 from ..decompose.launches import PACED_LATE_US, Paced
+from ..decompose.statistics import Ints
 from ..decompose.terms import IDLE, KERNELS
 from .case import Case, Cause, Intervention
 from .evidence import Claim, Evidence, Strength, cite
@@ -276,10 +278,22 @@ _NUMBER = re.compile(r"\d+")
 _AWAITS = re.compile(r"block_until_ready|BlockHostUntilReady|\bsynchronize$")
 
 
+class _GapAdvice(NamedTuple):
+    """A suggestion, and the gaps that it names."""
+
+    suggestion: Suggestion
+    gaps: pd.DataFrame
+
+
 def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
     """Suggest to move the code of the longest gap, unless an API call, the input or a wait for the
     device explains it.
     """
+    advice = _advise_on_gap(step)
+    return None if advice is None else advice.suggestion
+
+
+def _advise_on_gap(step: ProfiledStep) -> _GapAdvice | None:
     gaps = host_gaps(step)
     if gaps.empty or step.is_capture:
         return None
@@ -287,7 +301,8 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
     reason = gaps["reason"].fillna("")
     named = reason.str.startswith(_CALL) & ~reason.str.startswith(_RANGE)
     gaps = gaps[~named & ~_is_of_input(reason)]
-    gaps = gaps.drop(index=_find_compiling(step).index, errors="ignore")
+    others = [*_find_compiling(step).index, *_find_starting(step).index]
+    gaps = gaps.drop(index=others, errors="ignore")
     longest, code = step.longest_gap(gaps)
     if longest is None:
         return None
@@ -323,10 +338,10 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
     if code is not None and code.own_ms:
         name, own_ms = code.own_ms[0]
         evidence.append(fact(f"own time of {name} in it", own_ms, "ms", "functions"))
-    return _of_host_code(step, what, per_step_ms, evidence, where, code)
+    return _GapAdvice(_of_host_code(step, what, per_step_ms, evidence, where, code), alike)
 
 
-def _in_ranges(step: ProfiledStep, gaps: pd.DataFrame) -> Suggestion | None:
+def _in_ranges(step: ProfiledStep, gaps: pd.DataFrame) -> _GapAdvice | None:
     """Suggest to move the code of several ranges of one kind, e.g. of `load_layer_0` to
     `load_layer_7`.
 
@@ -349,7 +364,8 @@ def _in_ranges(step: ProfiledStep, gaps: pd.DataFrame) -> Suggestion | None:
         fact("ranges", float(mine["reason"].nunique()), "", "ranges.name"),
     ]
     what = "waits for code of the host in ranges of one kind"
-    return _of_host_code(step, what, float(length_ms[where]), evidence, where, code)
+    at_most_ms = float(length_ms[where])
+    return _GapAdvice(_of_host_code(step, what, at_most_ms, evidence, where, code), mine)
 
 
 def _of_host_code(
@@ -416,10 +432,13 @@ _READS = (
 def suggest_host_waits(step: ProfiledStep) -> Suggestion | None:
     """Suggest to avoid reads of results, where the device runs dry after them.
 
-    Without a wait the host goes on earlier by its time, so that no gap shrinks by more.
+    Without a wait the host goes on earlier by its time, so that no gap shrinks by more. Gaps that
+    are told as code of the host are not told twice.
     """
     waits = step.calls[step.calls["waits"]] if len(step.calls) else step.calls
     gaps = host_gaps(step, ("DataLoader",))
+    if (of_code := _advise_on_gap(step)) is not None:
+        gaps = gaps.drop(index=of_code.gaps.index, errors="ignore")
     if waits.empty or gaps.empty:
         return None
     dry, saved_ms = _dry(gaps, waits, step.steps)
@@ -482,10 +501,10 @@ host_waits = Cause(
 # timing.
 
 FIRST_USE = "work of a first use"
-_CALLS = re.compile(
-    r"(ModuleLoad|LibraryLoad|ModuleGetFunction|LibraryGetKernel|FuncGetAttributes|StreamCreate|EventCreate"
-    r"|CtxCreate|PrimaryCtxRetain|^cuInit|^hipInit|GetDeviceProperties|LinkComplete|nvrtc|nvPTXCompiler)"
-)
+_PREPARES = "preparation"
+# Of calls that prepare for so long, a program does each once.
+_STARTS_NS = 50_000_000
+_LEAST_OF_GAP = 0.1  # that they take
 # A launch takes microseconds. One that takes longer while the device is idle loads the kernel's
 # module.
 _LOADS_NS = 100_000
@@ -499,11 +518,13 @@ def suggest_first_use(step: ProfiledStep) -> Suggestion | None:
         return _suggestion("captures a graph, which a program does once", at_most_ms, capture)
     prepares = {}
     for idle in step.idle:
-        if idle.reason and _CALLS.search(idle.reason):
-            prepares[idle.reason.removeprefix("host in ")] = idle.time_ms
+        name = (idle.reason or "").removeprefix(_CALL)
+        if host_kind(name) == _PREPARES:
+            prepares[name] = idle.time_ms
     contexts = in_gaps(step, context_calls(step))
     contexts_ms = float(contexts.sum())
     waits_ms, loads_ms = sum(prepares.values()), _loading_ms(step)
+    around_ms = _around_ms(step)
     evidence = []
     if contexts_ms:
         calls = ", ".join(contexts.index[:3])
@@ -518,7 +539,10 @@ def suggest_first_use(step: ProfiledStep) -> Suggestion | None:
             "step"
         )
         evidence.append(fact(what, loads_ms, "ms", "api_calls"))
-    whole_ms = waits_ms + contexts_ms + loads_ms
+    if around_ms:
+        what = "idle time around such calls of at least 50 ms, in the same gaps, per step"
+        evidence.append(fact(what, around_ms, "ms", "kernels.start_ns, api_calls.duration_ns"))
+    whole_ms = waits_ms + contexts_ms + loads_ms + around_ms
     if not step.enough(whole_ms):
         return None
     places = {next(iter(prepares), None): waits_ms, next(iter(contexts.index), None): contexts_ms}
@@ -535,6 +559,40 @@ def _loading_ms(step: ProfiledStep) -> float:
     calls = calls[~calls["name"].str.contains("Graph")]
     is_long = calls["end_ns"] - calls["start_ns"] >= _LOADS_NS
     return float(in_gaps(step, calls[is_long]).sum())
+
+
+def _find_starting(step: ProfiledStep) -> pd.DataFrame:
+    """The gaps in which calls make contexts, streams or modules for 50 ms or more, and for a tenth
+    of the gap: libraries are loaded around them, and none of it comes again.
+    """
+    gaps, calls = host_gaps(step), step.calls
+    if gaps.empty or calls.empty or "kind" not in calls:
+        return gaps.iloc[:0]
+    prepares = calls["kind"].eq(_PREPARES) & (calls["end_ns"] - calls["start_ns"] >= _STARTS_NS)
+    long_calls = pd.concat([context_calls(step), calls[prepares]])
+    gaps = gaps[gaps["end_ns"] - gaps["begin_ns"] >= _STARTS_NS]
+    taken_ns = _overlaps_ns(gaps, long_calls)
+    return gaps[taken_ns >= _LEAST_OF_GAP * (gaps["end_ns"] - gaps["begin_ns"])]
+
+
+def _around_ms(step: ProfiledStep) -> float:
+    """Time of such gaps outside calls that have a kind, per step; 0 if it is not enough."""
+    gaps = _find_starting(step)
+    if gaps.empty:
+        return 0.0
+    taken_ms = float(_overlaps_ns(gaps, step.calls).sum()) / 1e6 / step.steps
+    around_ms = gap_ms(gaps, step.steps) - taken_ms
+    return around_ms if step.enough(around_ms) else 0.0
+
+
+def _overlaps_ns(gaps: pd.DataFrame, calls: pd.DataFrame) -> Ints:
+    """Time of calls in each gap; calls at the same time count each."""
+    starts, ends = (calls[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
+    times = []
+    for gap in gaps.itertuples():
+        inside = np.minimum(ends, gap.end_ns) - np.maximum(starts, gap.begin_ns)
+        times.append(int(np.maximum(inside, 0).sum()))
+    return np.array(times, np.int64)
 
 
 def _suggestion(

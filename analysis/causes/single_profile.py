@@ -19,6 +19,7 @@ from ..decompose.communication import Communication
 from ..decompose.host_functions import HostCode
 from ..decompose.idle import FOLLOWS, WAITS, Gaps, IdleTime, cover_gaps
 from ..decompose.launches import Paced
+from ..decompose.warm_up import make_contexts
 from .evidence import Evidence
 
 LEAST_SHARE = 0.02  # of the step; what saves less is not suggested
@@ -165,21 +166,12 @@ def in_gaps(step: ProfiledStep, spans: pd.DataFrame) -> pd.Series:
     return sums.sort_values(ascending=False)
 
 
-_CONTEXT_NS = 50_000_000
-_MOST = 0.5  # of the time of all calls of that name
-
-
 def context_calls(step: ProfiledStep) -> pd.DataFrame:
-    """Calls that allocate or free for so long that they make a context, e.g. `cudaFree(0)` at the
-    start of a program: 50 ms or more, and most of the time of all calls of that name.
-    """
+    """Calls that allocate or free for so long that they make a context, see `make_contexts`."""
     if step.calls.empty or "kind" not in step.calls:
         return pd.DataFrame({"name": [], "start_ns": [], "end_ns": []})
     calls = step.calls[step.calls["kind"].eq("allocation")]
-    length = calls["end_ns"] - calls["start_ns"]
-    is_long = length >= _CONTEXT_NS
-    whole, long = (of.groupby(calls["name"]).transform("sum") for of in (length, length * is_long))
-    return calls[is_long & (long >= _MOST * whole)]
+    return calls[make_contexts(calls["name"], calls["end_ns"] - calls["start_ns"])]
 
 
 LONG_GAP_NS = 20_000

@@ -4,7 +4,7 @@ offers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -97,9 +97,8 @@ _CUDNN76 = replace(
     offers_fft=True,
 )
 _CUDNN8 = replace(_CUDNN7, name="cudnn8", versions="cuDNN 8 with cuBLAS 11 or 12", nonfused_batch=0)
-LIBRARIES = {
-    library.name: library for library in (_CUDNN5, _CUDNN51, _CUDNN6, _CUDNN7, _CUDNN76, _CUDNN8)
-}
+_BY_AGE = (_CUDNN5, _CUDNN51, _CUDNN6, _CUDNN7, _CUDNN76, _CUDNN8)
+LIBRARIES = {library.name: library for library in _BY_AGE}
 # Architectures with published choices: a library's omissions there do not apply to other
 # architectures, which have other kernels; for those the fastest algorithm is assumed.
 CHOICES_SEEN = ARCHITECTURES[1:]  # from Turing on like Volta: the libraries are the same or newer
@@ -135,7 +134,8 @@ QUIRKS = (
 def get_library(name: str) -> Library:
     """Find a library by name; an unknown one raises CurvescopeError."""
     if name not in LIBRARIES:
-        raise CurvescopeError(f"Unknown library {name!r}: choose from {', '.join(LIBRARIES)}.")
+        names = ", ".join(LIBRARIES)
+        raise CurvescopeError(f"Unknown library {name!r}: choose from {names}.")
     return LIBRARIES[name]
 
 
@@ -167,18 +167,20 @@ def is_offered(library: Library, phase: str, problems: Convolutions, algorithm: 
 
 
 def _offers_nonfused(library: Library, phase: str, problems: Convolutions) -> Flags:
-    least, most = np.minimum(problems.c, problems.k), np.maximum(problems.c, problems.k)
-    of_three = (problems.r == 3) & (least >= _NONFUSED_CHANNELS)
+    least = np.minimum(problems.c, problems.k)
+    most = np.maximum(problems.c, problems.k)
+    is_three = (problems.r == 3) & (least >= _NONFUSED_CHANNELS)
     is_wide = problems.w >= library.nonfused_width
     if phase == "backward_weights":
         # cuDNN 5 uses it only for equal numbers of channels, or for 512 on wide images.
         takes_shape = (least == most) | (library.nonfused_width == 0)
         is_observed = (most <= library.nonfused_weight_channels) & takes_shape
         is_large = (least >= 512) & is_wide
-        return np.asarray(of_three & (is_observed | is_large))
-    offered = (problems.n >= library.nonfused_batch) & is_wide
-    offered &= of_three | (problems.r == 5)
-    return np.asarray(offered & np.isin(problems.r, library.nonfused_kernels))
+        return np.asarray(is_three & (is_observed | is_large))
+    is_many = problems.n >= library.nonfused_batch
+    is_kernel = np.isin(problems.r, library.nonfused_kernels)
+    has_channels = is_three | (problems.r == 5)
+    return np.asarray(is_many & is_wide & is_kernel & has_channels)
 
 
 @dataclass(frozen=True)
@@ -212,21 +214,33 @@ def choose_algorithm(
     times = np.stack([estimate.time_s for estimate in estimates.values()])
     workspaces = np.stack([estimate.workspace_bytes for estimate in estimates.values()])
     fits = workspaces <= workspace_limit_bytes
-    usable, allowed = np.zeros_like(fits), np.zeros_like(fits)
+    usable = np.zeros_like(fits)
+    allowed = np.zeros_like(fits)
     for row, (name, estimate) in enumerate(estimates.items()):
         if (phase, name) not in library.lacks:
             usable[row] = fits[row] & estimate.possible
-        allowed[row] = usable[row] & (autotuned | is_offered(library, phase, problems, name))
-    index = np.argmin(np.where(allowed, times, np.inf), axis=0)
+        offered = autotuned | is_offered(library, phase, problems, name)
+        allowed[row] = usable[row] & offered
+    allowed_s = np.where(allowed, times, np.inf)
+    index = np.argmin(allowed_s, axis=0)
     if taken is not None:
         is_taken = usable & (np.array(names)[:, None] == taken)
         index = np.where(is_taken.any(axis=0), is_taken.argmax(axis=0), index)
-    for quirk in () if autotuned else QUIRKS:
-        if quirk.library == library.name and quirk.phase == phase and quirk.algorithm in names:
+    if not autotuned:
+        for quirk in _find_quirks(library, phase, names):
             candidate = names.index(quirk.algorithm)
-            index = np.where(_is(problems, quirk) & fits[candidate], candidate, index)
+            is_seen = _is(problems, quirk) & fits[candidate]
+            index = np.where(is_seen, candidate, index)
     rows = np.arange(len(index))
     return Chosen(names, index, times[index, rows], workspaces[index, rows])
+
+
+def _find_quirks(library: Library, phase: str, names: Collection[str]) -> Iterator[Quirk]:
+    """The published exceptions that concern these algorithms."""
+    for quirk in QUIRKS:
+        is_here = quirk.library == library.name and quirk.phase == phase
+        if is_here and quirk.algorithm in names:
+            yield quirk
 
 
 def look_up_choice(
@@ -243,14 +257,19 @@ def look_up_choice(
     """
     if phase != PHASES[0]:
         return None
-    choice = learned.get(f"{library.name} {TIMED if timed else ASKED}")
-    return None if choice is None else choice.take(problems, device)
+    way = TIMED if timed else ASKED
+    choice = learned.get(f"{library.name} {way}")
+    if choice is None:
+        return None
+    return choice.take(problems, device)
 
 
 def _is(problems: Convolutions, quirk: Quirk) -> Flags:
     extents = problems.c, problems.h, problems.w, problems.k, problems.r, problems.s
-    same = (np.stack(extents, axis=1) == quirk.shape).all(axis=1)
-    return np.asarray(same & (problems.n >= quirk.from_batch) & (problems.stride_h == 1))
+    shapes = np.stack(extents, axis=1)
+    has_shape = (shapes == quirk.shape).all(axis=1)
+    is_many = problems.n >= quirk.from_batch
+    return np.asarray(has_shape & is_many & (problems.stride_h == 1))
 
 
 def estimate_products_of(

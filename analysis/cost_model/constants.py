@@ -1,4 +1,4 @@
-"""The constants of the model: meaning, allowed range, and fitted value per architecture."""
+"""The constants of the model by architecture; `parameters.json` has the meaning of each."""
 
 from __future__ import annotations
 
@@ -23,55 +23,9 @@ ARCHITECTURES = (
     "blackwell",
 )  # by age
 FITTED = Path(__file__).with_name("constants.json")
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One constant."""
-
-    name: str  # name in the model
-    meaning: str  # meaning in one sentence
-    low: float  # least physically plausible value
-    high: float  # greatest physically plausible value
-    start: float  # start value of a fit, and its prior where the data are uninformative
-
-
-PARAMETERS = (
-    Parameter("product", "share of the fp32 peak that a large matrix product reaches", 0.3, 1.1, 0.8),
-    Parameter("implicit", "share of the peak in the main loop of an implicit GEMM", 0.2, 1.1, 0.75),
-    Parameter("winograd", "share of the peak in the main loop of fused Winograd", 0.15, 1.1, 0.7),
-    Parameter("nonfused", "share of the peak in the products of non-fused Winograd", 0.15, 1.1, 0.7),
-    Parameter("fft", "share of the peak in the complex products of an FFT convolution", 0.05, 1.1, 0.5),
-    Parameter("weights", "share of the peak in the main loop of a weight gradient", 0.2, 1.1, 0.65),
-    Parameter("data", "share of the peak in the main loop of a data gradient", 0.2, 1.1, 0.65),
-    Parameter("dram", "share of the datasheet's DRAM rate of a convolution or a transform", 0.2, 1.0, 0.75),
-    Parameter("product_dram", "share of the datasheet's DRAM rate of a matrix product", 0.2, 1.0, 0.75),
-    Parameter("stream", "share of the datasheet's DRAM rate of a kernel that only moves bytes", 0.5, 1.0, 0.75),
-    Parameter("l2_bytes_per_clock", "bytes that L2 delivers to one SM per clock", 8.0, 128.0, 32.0),
-    Parameter("half_warps", "resident warps per 64 lanes at which an SM reaches half its rate", 0.2, 8.0, 1.5),
-    Parameter("start_us", "least time of a launch, in microseconds", 1.0, 8.0, 4.0),
-    Parameter("gpu_boost", "clock of a GeForce board over its datasheet's boost clock", 1.0, 1.25, 1.08),
-    Parameter("prologue_cycles", "clocks a block spends before and after its main loop", 200.0, 20000.0, 2500.0),
-    Parameter("product_cycles", "clocks before and after a matrix product's main loop", 200.0, 20000.0, 2500.0),
-    Parameter("step_cycles", "least clocks of a step of depth 8, however small the tile", 20.0, 2000.0, 150.0),
-    Parameter("plain_cycles", "least clocks of a step of IMPLICIT_GEMM", 20.0, 4000.0, 500.0),
-    Parameter("precomputed_cycles", "least clocks of a step of IMPLICIT_PRECOMP_GEMM", 20.0, 4000.0, 500.0),
-    Parameter("winograd_cycles", "least clocks of a step of fused Winograd", 20.0, 4000.0, 500.0),
-    Parameter("indices_us", "time of the kernel that computes an index table, in microseconds", 0.1, 30.0, 5.0),
-    Parameter("small_tile", "loss of rate from a tile's perimeter, relative to 128 × 128", 0.01, 2.0, 0.15),
-    Parameter("transform", "DRAM traffic of a Winograd transform, relative to one pass each way", 0.3, 4.0, 1.0),
-    # A value of 8 bytes fills a quarter of a sector: up to 4 times the traffic each way if neighbours are not written
-    # together.
-    Parameter("fft_transform", "DRAM traffic of an FFT, relative to one pass each way", 0.5, 16.0, 2.0),
-    Parameter("split", "cost of adding up split sums, relative to writing them once", 0.1, 10.0, 1.0),
-    Parameter("stride_waste", "work of a data gradient over its FLOPs, per doubled stride", 1.0, 4.0, 1.3),
-    Parameter("scatter", "cost of adding products into an image, relative to writing them once", 0.2, 8.0, 1.5),
-    Parameter("scatter_loop", "slowdown of a data gradient that scatters over one that gathers", 1.0, 4.0, 1.3),
-    Parameter("session_us", "TensorFlow's session.run around an operator, in microseconds", 50.0, 800.0, 250.0),
-    Parameter("index", "slowdown of an implicit GEMM that computes its indices in the loop", 1.0, 1.5, 1.05),
-    Parameter("transposed_old", "slowdown of a transposed operand in cuBLAS 7.5 and 8.0 early", 1.0, 3.0, 2.0),
-)  # fmt: skip
-
+# Of each constant: the start of a fit, which is also its prior where the data are uninformative,
+# the least and the greatest physically plausible value, and its meaning.
+PARAMETERS = Path(__file__).with_name("parameters.json")
 
 # Shares of the peak; none can exceed 1.
 PEAK_SHARES = ("product", "implicit", "winograd", "nonfused", "fft", "weights", "data")
@@ -79,7 +33,7 @@ PEAK_SHARES = ("product", "implicit", "winograd", "nonfused", "fft", "weights", 
 
 @dataclass(frozen=True)
 class Constants:
-    """The fitted constants for one architecture; see `PARAMETERS`."""
+    """The fitted constants for one architecture; `parameters.json` says what each means."""
 
     values: Mapping[str, float]
 
@@ -134,46 +88,64 @@ class Fitted:
         Times in fp16 and bf16 come from one card, so they vary like times of an architecture that
         was left out.
         """
-        return {kind: self._spread(kind, architecture, library, precision) for kind in self.spreads}
+        spreads = {}
+        for kind in self.spreads:
+            spreads[kind] = self._spread(kind, architecture, library, precision)
+        return spreads
 
     def _spread(self, kind: str, architecture: str, library: str, precision: str) -> Spread:
         spread = self.spreads[kind]
         if kind == "streaming":  # no library is involved
             return spread
-        of_kind = "product" if kind == NARROW else kind
+        measured_kind = "product" if kind == NARROW else kind
         libraries: Collection[str] = ()
         if precision == "fp32":
-            libraries = self.measured.get(architecture, {}).get(of_kind, ())
+            kinds = self.measured.get(architecture, {})
+            libraries = kinds.get(measured_kind, ())
         offsets = []
         if not libraries:
             offsets.append(self.unseen[kind])
-            libraries = {
-                name for kinds in self.measured.values() for name in kinds.get(of_kind, ())
-            }
+            libraries = self._list_libraries(measured_kind)
         if library not in libraries:
             offsets.append(self.other_library)
         size = math.hypot(*(offset.size for offset in offsets))
         if size <= spread.gpu:
             return spread
-        return replace(spread, gpu=size, gpus=min(offset.cases for offset in offsets))
+        cases = min(offset.cases for offset in offsets)
+        return replace(spread, gpu=size, gpus=cases)
+
+    def _list_libraries(self, kind: str) -> set[str]:
+        """Libraries with which a kind was measured on some architecture."""
+        libraries: set[str] = set()
+        for kinds in self.measured.values():
+            libraries.update(kinds.get(kind, ()))
+        return libraries
 
 
 def starting_constants() -> Constants:
     """Every constant at its starting value."""
-    return Constants({parameter.name: parameter.start for parameter in PARAMETERS})
+    parameters = json.loads(PARAMETERS.read_text("utf-8"))
+    return Constants({name: parameter["start"] for name, parameter in parameters.items()})
 
 
 @cache
 def load_fitted() -> Fitted:
     """Load the stored fit."""
     loaded = json.loads(FITTED.read_text())
+    constants = {}
     spreads = {}
+    unseen = {}
+    for architecture, values in loaded["values"].items():
+        constants[architecture] = Constants(values)
     for kind, spread in loaded["spreads"].items():
-        spreads[kind] = Spread(**spread | {"rest": tuple(spread["rest"])})
+        rest = tuple(spread.pop("rest"))
+        spreads[kind] = Spread(rest=rest, **spread)
+    for kind, offset in loaded["unseen"].items():
+        unseen[kind] = Offset(**offset)
     return Fitted(
-        constants={name: Constants(values) for name, values in loaded["values"].items()},
+        constants=constants,
         spreads=spreads,
-        unseen={kind: Offset(**offset) for kind, offset in loaded["unseen"].items()},
+        unseen=unseen,
         measured=loaded["measured"],
         other_library=Offset(**loaded["other_library"]),
         tensor=Constants(loaded["tensor"]),
@@ -190,20 +162,26 @@ def constants_for(architecture: str, fitted: Mapping[str, Constants]) -> Constan
     if architecture in fitted:
         return fitted[architecture]
     index = ARCHITECTURES.index(architecture)
-    older = [fitted[name] for name in ARCHITECTURES[:index] if name in fitted]
+    older = _list_fitted(ARCHITECTURES[:index], fitted)
     if older:
         return _carry_on(older)
-    newer = [fitted[name] for name in ARCHITECTURES[index:] if name in fitted]
+    newer = _list_fitted(ARCHITECTURES[index:], fitted)
     if not newer:
         raise ValueError("no architecture is fitted")
     return newer[0]
 
 
+def _list_fitted(names: Sequence[str], fitted: Mapping[str, Constants]) -> list[Constants]:
+    return [fitted[name] for name in names if name in fitted]
+
+
 def _carry_on(older: Sequence[Constants]) -> Constants:
-    values = dict(older[-1].values)
+    oldest, newest = older[0], older[-1]
+    values = dict(newest.values)
     steps = len(older) - 1
     for name in PEAK_SHARES if steps else ():
-        first, last = 1 - older[0][name], 1 - older[-1][name]
+        first = 1 - oldest[name]
+        last = 1 - newest[name]
         if first > last > 0:
             factor = (last / first) ** (1 / steps)
             values[name] = 1 - last * factor

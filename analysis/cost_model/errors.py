@@ -51,7 +51,8 @@ class Model(NamedTuple):
         """The model of a recording; CurvescopeError if its `recording.json` does not say of which
         GPU and library it is.
         """
-        key, library = (meta.get("device") or {}).get("key"), meta.get("library")
+        device = meta.get("device") or {}
+        key, library = device.get("key"), meta.get("library")
         if not key or not library:
             raise CurvescopeError(
                 "The recording is modelled, and its recording.json does not say of which GPU and "
@@ -81,42 +82,48 @@ def draw_errors(
     shape. Spreads are by kind.
     """
     generator = np.random.default_rng(_SEED)
-
-    def draws(names: Sequence[str]) -> dict[str, Floats]:
-        return {name: generator.normal(size=(REPLICATES, 1)) for name in dict.fromkeys(names)}
-
-    of_gpu, of_algorithm, of_shape = (
-        draws(["computing", "streaming", HOST]),
-        draws(algorithms),
-        draws(shapes),
-    )
-    of_size = {kind: generator.normal(size=(REPLICATES, batches)) for kind in dict.fromkeys(kinds)}
+    of_gpu = _draw_each(generator, ["computing", "streaming", HOST], 1)
+    of_algorithm = _draw_each(generator, algorithms, 1)
+    of_shape = _draw_each(generator, shapes, 1)
+    of_size = _draw_each(generator, kinds, batches)
     tails: dict[tuple[str, str, int], Floats] = {}
 
     def draw_tails(level: str, name: str, normal: Floats, cases: int) -> Floats:
         # Student's, by way of its quantiles, as of a spread known from few cases; taken once, for
         # they are slow.
-        if (level, name, cases) not in tails:
-            tails[level, name, cases] = np.asarray(stdtrit(cases, ndtr(normal)))
-        return tails[level, name, cases]
+        key = level, name, cases
+        if key not in tails:
+            tails[key] = np.asarray(stdtrit(cases, ndtr(normal)))
+        return tails[key]
 
     factors = np.empty((REPLICATES, batches, len(kinds)))
     for index, (kind, algorithm, shape) in enumerate(zip(kinds, algorithms, shapes, strict=True)):
         if kind == HOST:
-            factors[:, :, index] = _HOST_SPREAD * draw_tails("gpu", HOST, of_gpu[HOST], _HOSTS)
+            by_host = draw_tails("gpu", HOST, of_gpu[HOST], _HOSTS)
+            factors[:, :, index] = _HOST_SPREAD * by_host
             continue
         spread = spreads[kind]
         gpu = "streaming" if kind == "streaming" else "computing"
+        by_gpu = draw_tails("gpu", gpu, of_gpu[gpu], spread.gpus)
+        by_algorithm = draw_tails("algorithm", algorithm, of_algorithm[algorithm], spread.gpus)
+        by_size = draw_tails("size", kind, of_size[kind], spread.gpus)
         alone = generator.normal(size=(REPLICATES, batches))
-        rest = np.sqrt(spread.lasting) * of_shape[shape] + np.sqrt(1 - spread.lasting) * alone
-        factors[:, :, index] = (
-            spread.gpu * draw_tails("gpu", gpu, of_gpu[gpu], spread.gpus)
-            + spread.algorithm
-            * draw_tails("algorithm", algorithm, of_algorithm[algorithm], spread.gpus)
-            + spread.size * draw_tails("size", kind, of_size[kind], spread.gpus)
-            + np.interp(ndtr(rest), LEVELS, spread.rest)
-        )
+        lasting = np.sqrt(spread.lasting) * of_shape[shape]
+        passing = np.sqrt(1 - spread.lasting) * alone
+        rest = np.interp(ndtr(lasting + passing), LEVELS, spread.rest)
+        common = spread.gpu * by_gpu + spread.algorithm * by_algorithm + spread.size * by_size
+        factors[:, :, index] = common + rest
     return np.exp(factors)
+
+
+def _draw_each(
+    generator: np.random.Generator, names: Sequence[str], columns: int
+) -> dict[str, Floats]:
+    """Standard normal draws for every distinct name, each of shape (replicates, columns)."""
+    draws = {}
+    for name in dict.fromkeys(names):
+        draws[name] = generator.normal(size=(REPLICATES, columns))
+    return draws
 
 
 def draw_errors_of_rows(tables: Sequence[pd.DataFrame], model: Model) -> list[Floats]:
@@ -127,22 +134,18 @@ def draw_errors_of_rows(tables: Sequence[pd.DataFrame], model: Model) -> list[Fl
     in common cancels in their ratio. A table has a row per kernel, with its FLOPs and bytes.
     """
     rows = pd.concat(tables, ignore_index=True)
-    work = rows["name"], rows["flops"], rows["bytes_compulsory"]
-    kinds = list(map(_kind, *work))
-    shapes = list(map(_shape, kinds, rows["name"], rows["flops"], rows["batch"]))
+    name, flops, batch = rows["name"], rows["flops"], rows["batch"]
+    kinds = list(map(_kind, name, flops, rows["bytes_compulsory"]))
+    shapes = list(map(_shape, kinds, name, flops, batch))
     named = rows.assign(kind=kinds, shape=shapes)
     keys = ["layer", "phase", "kind", "name", "shape"]
     columns = named.groupby(keys, dropna=False, sort=False).ngroup()
     distinct = named[~columns.duplicated()]
-    batches = sorted(rows["batch"].unique())
-    factors = draw_errors(
-        distinct["kind"].tolist(),
-        distinct["name"].tolist(),
-        distinct["shape"].tolist(),
-        len(batches),
-        model.spreads,
-    )
-    drawn = factors[:, np.searchsorted(batches, rows["batch"]), columns]
+    labels = [distinct[key].tolist() for key in ("kind", "name", "shape")]
+    batches = sorted(batch.unique())
+    factors = draw_errors(*labels, len(batches), model.spreads)
+    places = np.searchsorted(batches, batch)
+    drawn = factors[:, places, columns]
     ends = np.cumsum([len(table) for table in tables])
     return np.split(drawn, ends[:-1], axis=1)
 
@@ -152,16 +155,19 @@ def model_terms(kernel_times: pd.DataFrame, errors: Floats) -> Terms:
     all kinds of kernels.
     """
     places = zip(kernel_times["layer"], kernel_times["phase"], kernel_times["name"], strict=True)
-    labels = [
-        Key.of(layer, phase, IDLE if name == IDLE else KERNELS) for layer, phase, name in places
-    ]
+    labels = []
+    for layer, phase, name in places:
+        part = IDLE if name == IDLE else KERNELS
+        labels.append(Key.of(layer, phase, part))
     keys = tuple(dict.fromkeys(labels))
-    batches = tuple(sorted(int(batch) for batch in kernel_times["batch"].unique()))
+    sizes = kernel_times["batch"].astype(int)
+    batches = tuple(sorted(sizes.unique().tolist()))
     values = np.zeros((len(batches), len(keys)))
     drawn = np.zeros((REPLICATES, *values.shape))
-    times = zip(kernel_times["batch"], labels, kernel_times["exclusive_ms"], strict=True)
-    for row, (batch, label, time_ms) in enumerate(times):
-        at, column = batches.index(int(batch)), keys.index(label)
+    times = zip(sizes, labels, kernel_times["exclusive_ms"], strict=True)
+    for row, (size, label, time_ms) in enumerate(times):
+        at = batches.index(size)
+        column = keys.index(label)
         values[at, column] += time_ms
         drawn[:, at, column] += time_ms * errors[:, row]
     return Terms(
@@ -176,7 +182,8 @@ def model_terms(kernel_times: pd.DataFrame, errors: Floats) -> Terms:
 
 def model_curve(terms: Terms) -> Curve:
     """The times of modelled steps, the sums of their terms."""
-    totals, replicates = terms.values_ms.sum(axis=1), terms.replicates_ms.sum(axis=2)
+    totals = terms.values_ms.sum(axis=1)
+    replicates = terms.replicates_ms.sum(axis=2)
     points = []
     for index, (batch, total) in enumerate(zip(terms.conditions, totals, strict=True)):
         time_ms = estimate(total, replicates[:, index], ROUNDS, total)
@@ -186,7 +193,9 @@ def model_curve(terms: Terms) -> Curve:
 
 def _shape(kind: str, name: str, flops: float, batch: float) -> str:
     """What two kernels of one shape have in common at every batch size."""
-    return f"{kind} {name}" if pd.isna(flops) else f"{kind} {flops / batch:.0f}"
+    if pd.isna(flops):
+        return f"{kind} {name}"
+    return f"{kind} {flops / batch:.0f}"
 
 
 def _kind(kernel: str, flops: float, moved_bytes: float) -> str:
@@ -195,4 +204,6 @@ def _kind(kernel: str, flops: float, moved_bytes: float) -> str:
     for kind in ("forward", "backward_data", "backward_weights"):
         if kernel.startswith(kind + "_"):
             return kind
-    return "streaming" if pd.isna(flops) else str(product_kinds(flops, moved_bytes))
+    if pd.isna(flops):
+        return "streaming"
+    return str(product_kinds(flops, moved_bytes))

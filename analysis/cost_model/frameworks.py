@@ -4,7 +4,7 @@ waiting.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,6 +63,10 @@ class Framework:
     update_operators: int = 1
     # passes over the parameters' bytes in an update
     update_passes: int = 5  # weight and momentum read and written, the gradient read
+    # whether its forward step is inference, which normalises by stored statistics
+    infers: bool = False
+    # whether the backward pass computes the gradient of the images, which nothing reads
+    image_gradient: bool = False
     # whether a training step begins with a copy of its images to the GPU, without overlap
     copies_images: bool = False
     spare_share: float = 0.0  # share of the free memory that its allocator leaves alone
@@ -71,49 +75,51 @@ class Framework:
 
     def usable_bytes(self, free_bytes: float) -> float:
         """Memory that it uses of the rest after driver and libraries have started."""
-        return free_bytes - max(self.spare_share * free_bytes, self.spare_bytes)
+        share = self.spare_share * free_bytes
+        return free_bytes - max(share, self.spare_bytes)
 
 
+# It takes whatever is free. torch.backends.cudnn.benchmark is off if not set.
+_TORCH = Framework("torch", pool_places=True, autotuned=False, workspace_bytes=np.inf)
+_TORCH_BENCHMARK = replace(_TORCH, name="torch_benchmark", autotuned=True)
+# Published benchmarks of Torch7 set cudnn.benchmark and time `model:training()`, whose `backward`
+# computes the gradient of what it reads (jcjohnson/cnn-benchmarks 83d441f, cnn_benchmark.lua).
+_TORCH7 = replace(_TORCH_BENCHMARK, name="torch7", image_gradient=True)
 # TF_CUDNN_WORKSPACE_LIMIT_IN_MB is 4096 and TF_CUDNN_USE_AUTOTUNE is on if not set. The allocator
 # leaves 5 % of the free memory alone, at least 300 MiB (gpu_device.cc, MinSystemMemory); a
 # published log of a GTX 1080 has 6.90 GiB of 7.26 (tensorflow#7187).
 _TENSORFLOW = Framework(
-    "tensorflow", False, True, 4 * 2**30, spare_share=0.05, spare_bytes=300 * 2**20
-)
-FRAMEWORKS = {
-    framework.name: framework
-    for framework in (
-        Framework(
-            "torch", True, False, np.inf
-        ),  # whatever is free; torch.backends.cudnn.benchmark is off if not set
-        Framework(
-            "torch_benchmark", True, True, np.inf
-        ),  # it is on, as in published benchmarks of Torch7
-        _TENSORFLOW,
-        # Before 1.3, TF_ENABLE_WINOGRAD_NONFUSED is off if not set (tensorflow#9339).
-        replace(_TENSORFLOW, name="tensorflow1.0", excluded=("WINOGRAD_NONFUSED",)),
-        # MXNet 1.2 (apache/mxnet 054aeee): a convolution's `workspace` is 1024 MiB and
-        # MXNET_CUDNN_AUTOTUNE_DEFAULT on if not set. A training step runs in segments and is waited
-        # for after each (graph_executor.cc, BulkTrainingOpSegs): forward they end where parameters
-        # come in, backward an operator that gives a gradient of parameters runs alone. Inference is
-        # one segment. The update is sgd_mom_update, then the new weights are copied out of the
-        # key-value store by other threads: two passes more. Images lie in the host's memory
-        # (common/data.py, SyntheticDataIter) and are copied over those that the step before has
-        # read to its end.
-        Framework("mxnet", False, True, 2**30, "parameters", ENGINE_S, 1, 7, True),
-        # MXNet 0.9 (apache/mxnet 0a03417): training steps have no segments, so every operator is
-        # waited for; SGD is seven NDArray operators of 17 passes (optimizer.py), and the copy.
-        # Timing is off if not set, but the documentation asks for it in benchmarks
-        # (docs/how_to/env_var.md).
-        Framework("mxnet0.9", False, True, 2**30, "all", ENGINE_S, 7, 19, True),
-        # PaddlePaddle of 2017 (hl_cuda_cudnn.cc): cudnn_conv_workspace_limit_in_mb is 4096 if not
-        # set; cuDNN is asked.
-        Framework("paddle", False, False, 4 * 2**30),
-        # Caffe asks cuDNN with 8 MiB (cudnn_conv_layer.cpp; PaddlePaddle/Paddle 9d377f0,
-        # benchmark/README.md).
-        Framework("caffe", False, False, 8 * 2**20),
-    )
-}
+    "tensorflow", pool_places=False, autotuned=True, workspace_bytes=4 * 2**30,
+    infers=True, spare_share=0.05, spare_bytes=300 * 2**20,
+)  # fmt: skip
+# Before 1.3, TF_ENABLE_WINOGRAD_NONFUSED is off if not set (tensorflow#9339).
+_TENSORFLOW10 = replace(_TENSORFLOW, name="tensorflow1.0", excluded=("WINOGRAD_NONFUSED",))
+# MXNet 1.2 (apache/mxnet 054aeee): a convolution's `workspace` is 1024 MiB and
+# MXNET_CUDNN_AUTOTUNE_DEFAULT on if not set. A training step runs in segments and is waited for
+# after each (graph_executor.cc, BulkTrainingOpSegs): forward they end where parameters come in,
+# backward an operator that gives a gradient of parameters runs alone. Inference is one segment. The
+# update is sgd_mom_update, then the new weights are copied out of the key-value store by other
+# threads: two passes more. Images lie in the host's memory (common/data.py, SyntheticDataIter) and
+# are copied over those that the step before has read to its end.
+_MXNET = Framework(
+    "mxnet", pool_places=False, autotuned=True, workspace_bytes=2**30, waits="parameters",
+    engine_s=ENGINE_S, update_operators=1, update_passes=7, infers=True, copies_images=True,
+)  # fmt: skip
+# MXNet 0.9 (apache/mxnet 0a03417): training steps have no segments, so every operator is waited
+# for; SGD is seven NDArray operators of 17 passes (optimizer.py), and the copy. Timing is off if
+# not set, but the documentation asks for it in benchmarks (docs/how_to/env_var.md).
+_MXNET09 = replace(_MXNET, name="mxnet0.9", waits="all", update_operators=7, update_passes=19)
+# PaddlePaddle of 2017 (hl_cuda_cudnn.cc): cudnn_conv_workspace_limit_in_mb is 4096 if not set;
+# cuDNN is asked.
+_PADDLE = Framework("paddle", pool_places=False, autotuned=False, workspace_bytes=4 * 2**30)
+# Caffe asks cuDNN with 8 MiB (cudnn_conv_layer.cpp; PaddlePaddle/Paddle 9d377f0,
+# benchmark/README.md).
+_CAFFE = replace(_PADDLE, name="caffe", workspace_bytes=8 * 2**20)
+_EVERY = (
+    _TORCH, _TORCH_BENCHMARK, _TORCH7, _TENSORFLOW, _TENSORFLOW10, _MXNET, _MXNET09, _PADDLE,
+    _CAFFE,
+)  # fmt: skip
+FRAMEWORKS = {framework.name: framework for framework in _EVERY}
 
 
 Work = Mapping[tuple[str, int], tuple[int, Floats]]
@@ -141,40 +147,56 @@ def waiting_s(
     if framework.waits == "none" or kind == "forward":
         return 0.0
     table = operations["operations"]
-    rows = {
-        index: parameter_count(row) for index, row in enumerate(table) if row["op"] not in _PIECES
-    }
+    rows = {}
+    for index, row in enumerate(table):
+        if row["op"] not in _PIECES:
+            rows[index] = parameter_count(row)
     chain: Floats | float = 0.0
     for phase in ("forward", "backward"):
         for segment in _segments(rows, phase, alone=framework.waits == "all"):
-            done = [work[phase, index] for index in segment if (phase, index) in work]
-            launches, device_s = sum(count for count, _ in done), sum(time_s for _, time_s in done)
-            chain = (
-                chain
-                + WAIT_S
-                + framework.engine_s
-                + np.maximum((launches - 1) * HOST_LAUNCH_S - device_s, 0.0)
-            )
+            late_s = _late_launches_s(segment, phase, work)
+            chain = chain + WAIT_S + framework.engine_s + late_s
     if kind != "training":
         return chain
-    passes_s = sum(time_s for _, time_s in work.values())
-    convolutions_s = sum(
-        time_s for (_, index), (_, time_s) in work.items() if table[index]["op"] == "convolution"
-    )
-    updates_s = update_s + WAIT_S * framework.update_operators * sum(rows.values())
+    passes_s: Floats | float = 0.0
+    convolutions_s: Floats | float = 0.0
+    for (_, index), (_, time_s) in work.items():
+        passes_s = passes_s + time_s
+        if table[index]["op"] == "convolution":
+            convolutions_s = convolutions_s + time_s
+    waits = framework.update_operators * sum(rows.values())
+    updates_s = update_s + WAIT_S * waits
     shared = (passes_s + chain + updates_s) / _WORKERS - passes_s
-    return np.maximum(np.maximum(chain, shared), update_s - convolutions_s)
+    at_least = np.maximum(chain, shared)
+    return np.maximum(at_least, update_s - convolutions_s)
 
 
-def _segments(rows: dict[int, int], phase: str, alone: bool) -> Iterator[list[int]]:
+def _late_launches_s(segment: Sequence[int], phase: str, work: Work) -> Floats | float:
+    """Time by which the kernels of a segment end before the host has launched all of them."""
+    launches = 0
+    device_s: Floats | float = 0.0
+    for index in segment:
+        if (phase, index) in work:
+            count, time_s = work[phase, index]
+            launches += count
+            device_s = device_s + time_s
+    host_s = (launches - 1) * HOST_LAUNCH_S
+    return np.maximum(host_s - device_s, 0.0)
+
+
+def _segments(rows: Mapping[int, int], phase: str, alone: bool) -> Iterator[list[int]]:
     """Indices of operators that MXNet waits for together, in order; `rows` gives the number of
     parameters by index.
     """
+    ordered = list(rows)
+    if phase == "backward":
+        ordered.reverse()
     segment: list[int] = []
-    for index, parameters in rows.items() if phase == "forward" else reversed(rows.items()):
+    for index in ordered:
         # A forward operator with parameters begins a segment; a backward one is a segment of its
         # own.
-        if segment and (alone or parameters or (phase == "backward" and rows[segment[0]])):
+        follows_gradient = phase == "backward" and segment and rows[segment[0]]
+        if segment and (alone or rows[index] or follows_gradient):
             yield segment
             segment = []
         segment.append(index)
@@ -188,8 +210,10 @@ def copying_s(
     """Time of a step in which the GPU idles during the copy of the images, by batch size."""
     if not framework.copies_images or kind != "training":
         return 0.0
-    images = operations["operations"][0]["inputs"][0]
-    elements = np.prod([factor * sizes + constant for factor, constant in images], axis=0)
+    first = operations["operations"][0]
+    elements = np.ones_like(sizes)
+    for factor, constant in first["inputs"][0]:
+        elements = elements * (factor * sizes + constant)
     return np.asarray(ITEM_BYTES * elements / PCIE_BYTES_PER_S)
 
 

@@ -33,6 +33,7 @@ TILES = (
     Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 128, 128), Tile(64, 64, 64), Tile(128, 32, 256),  # noqa: E501
     Tile(32, 128, 256), Tile(32, 32, 128),
 )  # fmt: skip
+_STREAM_THREADS = 256  # of a block that only moves bytes
 # registers of a thread besides its accumulators: with 8 x 8 of them it has 128
 _REGISTERS_BESIDE = 64
 _DEPTH_PER_STEP = 8
@@ -71,7 +72,9 @@ class ModelledGpu:
     @property
     def clock_hz(self) -> float:
         """Clock of long kernels, Hz."""
-        boost = self.constants["gpu_boost"] if self.device.board == "geforce" else 1.0
+        boost = 1.0
+        if self.device.board == "geforce":
+            boost = self.constants["gpu_boost"]
         return self.device.sustained_clock_hz * boost
 
     @property
@@ -84,9 +87,9 @@ class ModelledGpu:
         """Least time of a launch, s."""
         return self.constants["start_us"] * 1e-6
 
-    def streaming(self, name: str, dram_bytes: Floats) -> ModelledLaunch:
-        """A kernel that only moves bytes, in order."""
-        return self._moving(name, dram_bytes, self.constants["stream"])
+    def streaming(self, name: str, dram_bytes: Floats, share: float = 1.0) -> ModelledLaunch:
+        """A kernel that only moves bytes, in order, at a share of STREAM's rate."""
+        return self._moving(name, dram_bytes, share * self.constants["stream"])
 
     def transforming(self, name: str, dram_bytes: Floats) -> ModelledLaunch:
         """A kernel that reorders bytes, e.g. around a library's products."""
@@ -98,20 +101,20 @@ class ModelledGpu:
         return replace(launch, time_s=np.full_like(launch.time_s, time_us * 1e-6))
 
     def _moving(self, name: str, dram_bytes: Floats, share: float) -> ModelledLaunch:
-        # One element per thread, in blocks of 256 threads.
-        dram_bytes = np.asarray(dram_bytes, np.float64)
-        zeros = np.zeros_like(dram_bytes)
-        blocks = np.ceil(dram_bytes / (2 * self.item_bytes * 256))
-        time_s = self.start_s + dram_bytes / (self.device.memory_bytes_per_s * share)
+        # One element per thread.
+        moved = np.asarray(dram_bytes, np.float64)
+        zeros = np.zeros_like(moved)
+        block_bytes = 2 * self.item_bytes * _STREAM_THREADS
+        rate = self.device.memory_bytes_per_s * share
         return ModelledLaunch(
             name=name,
-            time_s=time_s,
-            blocks=blocks,
-            threads=zeros + 256,
-            tile=np.zeros((*dram_bytes.shape, 2)),
+            time_s=self.start_s + moved / rate,
+            blocks=np.ceil(moved / block_bytes),
+            threads=zeros + _STREAM_THREADS,
+            tile=np.zeros((*moved.shape, 2)),
             flops_executed=zeros,
-            l2_bytes=dram_bytes,
-            dram_bytes=dram_bytes,
+            l2_bytes=moved,
+            dram_bytes=moved,
         )
 
     def run_tiles(
@@ -135,20 +138,23 @@ class ModelledGpu:
         (rows, columns, number of such outputs). `dram` and `step` name the constants of the DRAM
         rate and of the least clocks of a step of the depth.
         """
-        rows, columns, count = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in grid))
+        extents = [np.asarray(extent, np.float64) for extent in grid]
+        rows, columns, count = np.broadcast_arrays(*extents)
+        outputs = rows * columns * count
         best: ModelledLaunch | None = None
         for index, tile in enumerate(tiles):
-            blocks = np.ceil(rows / tile.rows) * np.ceil(columns / tile.columns) * count
+            down = np.ceil(rows / tile.rows)
+            across = np.ceil(columns / tile.columns)
+            blocks = down * across * count
             compute_s = self.blocks_s(share, tile, blocks, depth, step) * slowdown
             read = blocks * (tile.rows + tile.columns) * depth
-            l2_bytes = self.item_bytes * (read + rows * columns * count)
-            extents = np.array(tile[:2], np.float64)
+            l2_bytes = self.item_bytes * (read + outputs)
             launch = ModelledLaunch(
                 name=name,
                 time_s=self.combine(compute_s, l2_bytes, dram_bytes, dram),
                 blocks=blocks,
                 threads=np.full_like(blocks, tile.threads),
-                tile=np.broadcast_to(extents, (*blocks.shape, 2)),
+                tile=repeat_tile(tile, blocks),
                 flops_executed=2 * blocks * tile.rows * tile.columns * depth,
                 l2_bytes=l2_bytes,
                 dram_bytes=dram_bytes + np.zeros_like(blocks),
@@ -169,10 +175,12 @@ class ModelledGpu:
         """Time of the main loops of a grid: waves of resident blocks, with a partial last wave."""
         constants, device = self.constants, self.device
         rows, columns, threads, edge = tile
-        registers_per_thread = _REGISTERS_BESIDE + min(64, rows * columns // threads)
-        resident = max(1, occupancy_of(self.device.sm, threads, registers_per_thread).blocks)
+        accumulators = min(64, rows * columns // threads)
+        fitting = occupancy_of(device.sm, threads, _REGISTERS_BESIDE + accumulators)
+        resident = max(1, fitting.blocks)
         perimeter = max(1.0, 64 * (1 / rows + 1 / columns))
-        rate = self.sm_flops_per_s * share / (1 + constants["small_tile"] * (perimeter - 1))
+        loss = 1 + constants["small_tile"] * (perimeter - 1)
+        rate = self.sm_flops_per_s * share / loss
         half = constants["half_warps"] * device.fp32_lanes_per_sm / 64
 
         def occupancy(blocks_per_sm: Floats | float) -> Floats:
@@ -181,7 +189,8 @@ class ModelledGpu:
 
         full = 16 / (16 + half)  # rate at which `share` is defined: two blocks of 256 threads
         issue_s = 2 * rows * columns * depth / rate
-        latency_s = np.ceil(depth / _DEPTH_PER_STEP) * constants[step] / self.clock_hz
+        depth_steps = np.ceil(depth / _DEPTH_PER_STEP)
+        latency_s = depth_steps * constants[step] / self.clock_hz
         edge_s = constants[edge] / self.clock_hz
         per_sm = np.ceil(blocks / device.sm_count)
         waves = np.floor(per_sm / resident)
@@ -190,18 +199,21 @@ class ModelledGpu:
         full_wave_s = _combine_limits(resident * issue_s * slower, latency_s) + edge_s
         rest_issue_s = rest * issue_s * full / occupancy(np.maximum(rest, 1))
         rest_s = _combine_limits(rest_issue_s, latency_s) + edge_s
-        return np.asarray(waves * full_wave_s + np.where(rest > 0, rest_s, 0.0))
+        last_wave_s = np.where(rest > 0, rest_s, 0.0)
+        return np.asarray(waves * full_wave_s + last_wave_s)
 
     def combine(
         self, compute_s: Floats, l2_bytes: Floats, dram_bytes: Floats, dram: str = "dram"
     ) -> Floats:
         """Start plus the slowest of compute, L2 and DRAM; `dram` names the constant of the last."""
-        device = self.device
-        l2_s = l2_bytes / (self.constants["l2_bytes_per_clock"] * device.sm_count * self.clock_hz)
+        constants, device = self.constants, self.device
+        l2_rate = constants["l2_bytes_per_clock"] * device.sm_count * self.clock_hz
         # 128 lanes need twice the L2 bandwidth of 64: the constant is per 64 lanes
-        l2_s = l2_s * 64 / device.fp32_lanes_per_sm
-        dram_s = dram_bytes / (device.memory_bytes_per_s * self.constants[dram])
-        return np.asarray(self.start_s + _combine_limits(compute_s, l2_s, dram_s))
+        l2_s = l2_bytes / l2_rate * 64 / device.fp32_lanes_per_sm
+        dram_rate = device.memory_bytes_per_s * constants[dram]
+        dram_s = dram_bytes / dram_rate
+        slowest_s = _combine_limits(compute_s, l2_s, dram_s)
+        return np.asarray(self.start_s + slowest_s)
 
 
 def _combine_limits(*limits_s: Floats) -> Floats:
@@ -210,14 +222,24 @@ def _combine_limits(*limits_s: Floats) -> Floats:
     return np.asarray(together ** (1 / _TIE_NORM))
 
 
+def repeat_tile(tile: Tile, blocks: Floats) -> Floats:
+    """The extents of a tile for every problem, shape (problems, 2)."""
+    extents = np.array([tile.rows, tile.columns], np.float64)
+    return np.broadcast_to(extents, (*blocks.shape, 2))
+
+
 def choose(
     take: npt.NDArray[np.bool_], left: ModelledLaunch, right: ModelledLaunch
 ) -> ModelledLaunch:
     """Take `left` where `take` is true, else `right`; both have the same name."""
     chosen = {}
     for field in fields(left):
-        if field.name != "name":
-            a, b = getattr(left, field.name), getattr(right, field.name)
-            where = take[..., None] if a.ndim > take.ndim else take
-            chosen[field.name] = np.where(where, a, b)
+        if field.name == "name":
+            continue
+        ours = getattr(left, field.name)
+        theirs = getattr(right, field.name)
+        where = take
+        if ours.ndim > take.ndim:
+            where = take[..., None]
+        chosen[field.name] = np.where(where, ours, theirs)
     return replace(left, **chosen)

@@ -25,10 +25,7 @@ from .problems import Convolutions, Floats
 LEARNED = Path(__file__).with_name("choices.json")
 ASKED, TIMED = "asked", "timed"
 # pixels and output channels of the output tile that most rows of an implicit GEMM have
-_BLOCK = (
-    128,
-    64,
-)
+_BLOCK_PIXELS, _BLOCK_CHANNELS = 128, 64
 Labels: TypeAlias = npt.NDArray[np.str_]
 
 
@@ -60,7 +57,9 @@ class LearnedChoice:
             return np.full(problems.n.shape, "")
         kernels = zip(problems.r.tolist(), problems.stride_h.tolist(), strict=True)
         is_learned = np.array([kernel in self.kernels for kernel in kernels])
-        return np.where(is_learned, classify(self.tree, describe(problems, device)), "")
+        features = describe(problems, device)
+        algorithms = classify(self.tree, features)
+        return np.where(is_learned, algorithms, "")
 
 
 def describe(problems: Convolutions, device: Device) -> dict[str, Floats]:
@@ -70,7 +69,9 @@ def describe(problems: Convolutions, device: Device) -> dict[str, Floats]:
     position of the architecture in `ARCHITECTURES`.
     """
     pixels = problems.n * problems.p * problems.q
-    blocks = np.ceil(pixels / _BLOCK[0]) * np.ceil(problems.k / _BLOCK[1])
+    rows = np.ceil(pixels / _BLOCK_PIXELS)
+    columns = np.ceil(problems.k / _BLOCK_CHANNELS)
+    blocks = rows * columns
     generation = float(ARCHITECTURES.index(device.architecture))
     return {
         "fill": blocks / device.sm_count,
@@ -87,8 +88,10 @@ def classify(tree: Tree, features: Mapping[str, Floats]) -> Labels:
     if isinstance(tree, str):
         some_feature = next(iter(features.values()))
         return np.full(len(some_feature), tree)
-    below = features[tree.feature] <= tree.most
-    return np.where(below, classify(tree.below, features), classify(tree.above, features))
+    is_below = features[tree.feature] <= tree.most
+    below = classify(tree.below, features)
+    above = classify(tree.above, features)
+    return np.where(is_below, below, above)
 
 
 @cache
@@ -96,13 +99,15 @@ def load_learned() -> dict[str, LearnedChoice]:
     """Load the stored choices by library and by how it chooses, e.g. "cudnn8 asked"."""
     choices = {}
     for name, stored in json.loads(LEARNED.read_text()).items():
+        tree = _tree(stored["tree"])
         kernels = frozenset(map(tuple, stored["kernels"]))
-        choices[name] = LearnedChoice(_tree(stored["tree"]), kernels, stored["knows_kepler"])
+        choices[name] = LearnedChoice(tree, kernels, stored["knows_kepler"])
     return choices
 
 
 def _tree(stored: Any) -> Tree:
     if isinstance(stored, str):
         return stored
-    below, above = _tree(stored["below"]), _tree(stored["above"])
+    below = _tree(stored["below"])
+    above = _tree(stored["above"])
     return Branch(stored["feature"], stored["most"], below, above)

@@ -30,6 +30,7 @@ from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, paramet
 from .launches import ModelledGpu
 from .learned import load_learned
 from .problems import ITEM_BYTES, PHASES, Convolutions, Floats, Products
+from .product import CostEstimate
 from .streaming import (
     ModelledTerm,
     OperatorRow,
@@ -64,6 +65,7 @@ _TENSOR_ALGORITHMS = {
 }
 
 Operations = Mapping[str, Any]
+Placed = tuple[int, int, ModelledTerm]  # a term with its place in the step, see `_order`
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,8 @@ class Step:
 
     def wall_s(self, device_s: Floats) -> Floats:
         """Time of the step for a given kernel time."""
-        return np.maximum(device_s - self.beside_s + self.waiting_s, self.host_s)
+        alone_s = device_s - self.beside_s
+        return np.maximum(alone_s + self.waiting_s, self.host_s)
 
 
 @cache
@@ -106,11 +109,11 @@ def _table() -> dict[str, Operations]:
 
 def load_operations(network: str) -> Operations:
     """Load the operators of a named network; an unknown one raises CurvescopeError."""
-    if network not in _table():
-        raise CurvescopeError(
-            f"The cost model has no table for {network!r}: choose from {', '.join(_table())}."
-        )
-    return _table()[network]
+    tables = _table()
+    if network not in tables:
+        names = ", ".join(tables)
+        raise CurvescopeError(f"The cost model has no table for {network!r}: choose from {names}.")
+    return tables[network]
 
 
 def estimate_step(
@@ -134,32 +137,22 @@ def estimate_step(
         tensor = tensor_machine(machine.device, precision)
         machine = replace(machine, item_bytes=tensor.item_bytes)
     sizes = np.asarray(batches, np.float64)
-    rows = [OperatorRow.of(row, sizes) for row in operations["operations"]]
+    table = operations["operations"]
+    rows = [OperatorRow.of(row, sizes) for row in table]
     held = _count_held_bytes(operations, rows, kind, framework, machine.item_bytes)
     total = machine.device.memory_bytes if memory_bytes is None else memory_bytes
-    free = framework.usable_bytes(total - CONTEXT_BYTES) - held
+    usable = framework.usable_bytes(total - CONTEXT_BYTES)
+    free = usable - held
     limit = np.clip(free, 0.0, framework.workspace_bytes)
     phases = PHASES[:1] if kind == "forward" else PHASES
-    terms = _convolution_terms(
-        operations["operations"], rows, phases, machine, library, limit, framework, tensor
-    )
+    terms = _convolution_terms(table, rows, phases, machine, library, limit, framework, tensor)
     terms += _product_terms(rows, kind, machine, library, tensor)
-    if kind != "forward":
-        for index, elements in find_summed_gradients(rows).items():
-            term = sum_gradients(rows[index], elements, machine)
-            terms.append((*_order(index, "backward"), term))
-    for index, row in enumerate(rows):
-        if row.op in _UNKNOWN_WORK or "attention" in row.op:
-            raise CurvescopeError(f"The cost model does not support {row.op} in {row.layer}.")
-        if row.op not in ("convolution", *_PRODUCTS):
-            for term in streaming_terms(row, kind, machine):
-                terms.append((*_order(index, term.phase), term))
-    work: dict[tuple[str, int], tuple[int, Floats]] = {}
-    for _, index, term in terms:
-        place = term.phase, abs(index)
-        launches, time_s = work.get(place, (0, np.zeros_like(sizes)))
-        work[place] = launches + term.launches, time_s + term.time_s
-    ordered = [term for *_, term in sorted(terms, key=lambda item: item[:2])]
+    _refuse_unknown_work(rows)
+    trains = kind != "forward" or not framework.infers
+    terms += _streaming_terms(rows, kind, machine, trains)
+    work = _sum_work(terms)
+    terms.sort(key=lambda item: item[:2])
+    ordered = [term for *_, term in terms]
     beside_s = np.zeros_like(sizes)
     if kind == "training":
         update = sgd(operations, machine, sizes, framework.update_passes)
@@ -167,21 +160,53 @@ def estimate_step(
         if framework.waits != "none":
             beside_s = update.time_s
     idle_s = waiting_s(operations, framework, kind, work, beside_s)
-    idle_s = idle_s + copying_s(operations, framework, kind, sizes)
+    copied_s = copying_s(operations, framework, kind, sizes)
+    launches = sum(term.launches for term in ordered)
     return Step(
         batches=sizes,
         terms=tuple(ordered),
-        host_s=HOST_LAUNCH_S * sum(term.launches for term in ordered),
+        host_s=HOST_LAUNCH_S * launches,
         beside_s=beside_s,
-        waiting_s=np.broadcast_to(idle_s, sizes.shape),
+        waiting_s=np.broadcast_to(idle_s + copied_s, sizes.shape),
         memory_bytes=held,
         fits=free >= 0,
     )
 
 
+def _refuse_unknown_work(rows: Sequence[OperatorRow]) -> None:
+    for row in rows:
+        if row.op in _UNKNOWN_WORK or "attention" in row.op:
+            raise CurvescopeError(f"The cost model does not support {row.op} in {row.layer}.")
+
+
 def _order(index: int, phase: str) -> tuple[int, int]:
     """Sort key: forward runs down the table, backward up."""
     return (0, index) if phase == "forward" else (1, -index)
+
+
+def _streaming_terms(
+    rows: Sequence[OperatorRow], kind: str, machine: ModelledGpu, trains: bool
+) -> list[Placed]:
+    terms: list[Placed] = []
+    if kind != "forward":
+        for index, elements in find_summed_gradients(rows).items():
+            term = sum_gradients(rows[index], elements, machine)
+            terms.append((*_order(index, "backward"), term))
+    for index, row in enumerate(rows):
+        if row.op not in ("convolution", *_PRODUCTS):
+            for term in streaming_terms(row, kind, machine, trains):
+                terms.append((*_order(index, term.phase), term))
+    return terms
+
+
+def _sum_work(terms: Sequence[Placed]) -> dict[tuple[str, int], tuple[int, Floats]]:
+    """Launches and time of every operator, by phase and index in the table."""
+    work: dict[tuple[str, int], tuple[int, Floats]] = {}
+    for _, index, term in terms:
+        place = term.phase, abs(index)
+        launches, time_s = work.get(place, (0, np.zeros_like(term.time_s)))
+        work[place] = launches + term.launches, time_s + term.time_s
+    return work
 
 
 def _count_held_bytes(
@@ -204,30 +229,38 @@ def _count_held_bytes(
         return np.asarray(weights + 2 * largest.max(axis=0))
     kept = operations["activation_bytes"] * rows[0].sizes * item_bytes / ITEM_BYTES
     if not framework.pool_places:
-        kept = kept - sum(_places_bytes(row) for row in rows)
-    standing = kept * np.cumsum(outputs, axis=0) / outputs.sum(axis=0)
-    copies = _PARAMETER_COPIES if kind == "training" else _PARAMETER_COPIES - 1
-    most = (standing + 2 * largest).max(axis=0)
-    return np.asarray(weights * copies + most)
+        places = sum(_places_bytes(row) for row in rows)
+        kept = kept - places
+    written = np.cumsum(outputs, axis=0)
+    standing = kept * written / outputs.sum(axis=0)
+    copies = _PARAMETER_COPIES
+    if kind != "training":  # without momentum
+        copies -= 1
+    peaks = standing + 2 * largest
+    return np.asarray(weights * copies + peaks.max(axis=0))
 
 
 def _output_bytes(row: OperatorRow, item_bytes: int) -> Floats:
-    return np.asarray(item_bytes * product(row.outputs[0]) + np.zeros_like(row.sizes))
+    nothing = np.zeros_like(row.sizes)
+    return np.asarray(item_bytes * product(row.outputs[0]) + nothing)
 
 
 def _buffer_bytes(row: OperatorRow, framework: Framework, item_bytes: int) -> Floats:
     """Bytes that an operator adds to the buffers; 0 for in-index operators."""
     if row.op.endswith("_"):
         return np.zeros_like(row.sizes)
-    positions = _places_bytes(row) if framework.pool_places else 0.0
-    return np.asarray(_output_bytes(row, item_bytes) + positions)
+    output = _output_bytes(row, item_bytes)
+    if not framework.pool_places:
+        return output
+    return np.asarray(output + _places_bytes(row))
 
 
 def _places_bytes(row: OperatorRow) -> Floats:
     """Bytes for the positions of a pool's maxima, two words each."""
     if not row.op.startswith("max_pool"):
         return np.asarray(0.0)
-    return np.asarray(2 * ITEM_BYTES * product(row.outputs[0]))
+    places = product(row.outputs[0])
+    return np.asarray(2 * ITEM_BYTES * places)
 
 
 def _convolution_terms(
@@ -239,14 +272,15 @@ def _convolution_terms(
     limit: Floats,
     framework: Framework,
     tensor: TensorGpu | None,
-) -> list[tuple[int, int, ModelledTerm]]:
+) -> list[Placed]:
     indices = [index for index, row in enumerate(rows) if row.op == "convolution"]
     if not indices:
         return []
     wanted = [rows[index] for index in indices]
     extents = zip(*map(_extents, wanted), strict=True)
     problems = Convolutions(*map(np.concatenate, extents))
-    models_groups = tensor is None and machine.device.architecture in GROUPED_ON
+    device = machine.device
+    models_groups = tensor is None and device.architecture in GROUPED_ON
     if (problems.groups > 1).any() and not models_groups:
         raise CurvescopeError(
             "The cost model supports grouped and depthwise convolutions only in fp32 and from "
@@ -255,36 +289,43 @@ def _convolution_terms(
         )
     count = len(limit)
     limits = np.tile(limit, len(wanted))
-    fastest = framework.autotuned or machine.device.architecture not in CHOICES_SEEN
+    times_all = framework.autotuned
+    takes_fastest = times_all or device.architecture not in CHOICES_SEEN
     # parameters before the first convolution need the gradient of its images
-    passes_images = any(map(parameter_count, operations[: indices[0]]))
+    has_parameters = any(map(parameter_count, operations[: indices[0]]))
+    passes_images = framework.image_gradient or has_parameters
     learned = load_learned()
-    terms = []
+    terms: list[Placed] = []
     for phase in phases:
-        if tensor is None:
-            estimates = estimate_algorithms(phase, problems, machine)
-        else:
-            estimate = estimate_tensor_convolutions(phase, problems, tensor)
-            estimates = {_TENSOR_ALGORITHMS[phase]: estimate}
+        estimates = _estimate_phase(phase, problems, machine, tensor)
         for name in framework.excluded:
             estimates.pop(name, None)
-        taken = look_up_choice(
-            library, phase, problems, machine.device, learned, timed=framework.autotuned
-        )
+        taken = look_up_choice(library, phase, problems, device, learned, timed=times_all)
         chosen = choose_algorithm(
-            estimates, problems, phase, library, limits, autotuned=fastest, taken=taken
+            estimates, problems, phase, library, limits, autotuned=takes_fastest, taken=taken
         )
         launches = {name: len(estimate.launches) for name, estimate in estimates.items()}
         in_phase = "forward" if phase == "forward" else "backward"
         for i, (index, row) in enumerate(zip(indices, wanted, strict=True)):
             if phase == "backward_data" and i == 0 and not passes_images:
                 continue
+            order = _order(index, in_phase)
             part = slice(i * count, (i + 1) * count)
             term = _convolution_term(row, phase, problems, chosen, part, launches)
-            terms.append((*_order(index, in_phase), term))
+            terms.append((*order, term))
             if len(row.inputs) > 2 and phase != "backward_data":
-                terms.append((*_order(index, in_phase), bias(row, in_phase, machine)))
+                terms.append((*order, bias(row, in_phase, machine)))
     return terms
+
+
+def _estimate_phase(
+    phase: str, problems: Convolutions, machine: ModelledGpu, tensor: TensorGpu | None
+) -> dict[str, CostEstimate]:
+    """The algorithms of a phase, by name."""
+    if tensor is None:
+        return estimate_algorithms(phase, problems, machine)
+    estimate = estimate_tensor_convolutions(phase, problems, tensor)
+    return {_TENSOR_ALGORITHMS[phase]: estimate}
 
 
 def _extents(row: OperatorRow) -> tuple[Floats, ...]:
@@ -296,7 +337,7 @@ def _extents(row: OperatorRow) -> tuple[Floats, ...]:
     n, c, h, w = row.inputs[0]
     k, _, r, s = row.inputs[1]
     padding, stride, groups = (row.settings[name] for name in ("padding", "stride", "groups"))
-    extents = (n, c, h, w, k, r, s, *padding, *stride, groups)
+    extents = n, c, h, w, k, r, s, *padding, *stride, groups
     return tuple(np.broadcast_to(extent, n.shape) for extent in extents)
 
 
@@ -309,13 +350,14 @@ def _convolution_term(
     launches: Mapping[str, int],
 ) -> ModelledTerm:
     algorithms = [chosen.names[index] for index in chosen.index[part]]
+    kernels = [f"{phase}_{algorithm}" for algorithm in algorithms]
     moved = problems.input_bytes + problems.output_bytes + problems.weight_bytes
     return ModelledTerm(
         layer=row.layer,
         phase="forward" if phase == "forward" else "backward",
         op="convolution",
         kind=phase,
-        kernel=tuple(f"{phase}_{algorithm}" for algorithm in algorithms),
+        kernel=tuple(kernels),
         time_s=chosen.time_s[part],
         launches=max(launches[algorithm] for algorithm in algorithms),
         flops=problems.flops[part],
@@ -330,7 +372,7 @@ def _product_terms(
     machine: ModelledGpu,
     library: Library,
     tensor: TensorGpu | None,
-) -> list[tuple[int, int, ModelledTerm]]:
+) -> list[Placed]:
     products: list[tuple[int, OperatorRow, str, Products]] = []
     for index, row in enumerate(rows):
         if row.op in _PRODUCTS:
@@ -338,11 +380,7 @@ def _product_terms(
                 products.append((index, row, phase, problem))
     if not products:
         return []
-    every = [problem for *_, problem in products]
-    columns = {}
-    for field in fields(Products):
-        columns[field.name] = np.concatenate([getattr(problem, field.name) for problem in every])
-    problems = Products(**columns)
+    problems = _join([problem for *_, problem in products])
     if problems.transposed.any() and lacks_transposed(machine.device, library):
         raise CurvescopeError(
             f"The cost model does not know linear layers with {library.versions} on "
@@ -353,7 +391,7 @@ def _product_terms(
         estimate, kernel = estimate_products_of(problems, machine, library), "sgemm"
     else:
         estimate, kernel = estimate_tensor_products(problems, tensor), "hmma_gemm"
-    terms = []
+    terms: list[Placed] = []
     for i, (index, row, phase, problem) in enumerate(products):
         count = len(row.sizes)
         part = slice(i * count, (i + 1) * count)
@@ -372,6 +410,14 @@ def _product_terms(
     return terms
 
 
+def _join(products: Sequence[Products]) -> Products:
+    columns = {}
+    for field in fields(Products):
+        extents = [getattr(problem, field.name) for problem in products]
+        columns[field.name] = np.concatenate(extents)
+    return Products(**columns)
+
+
 def _products(row: OperatorRow, kind: str) -> list[tuple[str, Products]]:
     """The products of an operator, each with its phase."""
     *counts, m, k = row.inputs[-2]
@@ -379,10 +425,11 @@ def _products(row: OperatorRow, kind: str) -> list[tuple[str, Products]]:
     count = product(counts) if counts else np.ones_like(m)
     # cuBLAS counts columns first, so the batch is its n; a linear layer's weights are stored
     # transposed.
-    transposed = np.full(m.shape, row.op == "addmm")
-    products = [("forward", Products(n, m, k, transposed, count))]
+    is_transposed = np.full(m.shape, row.op == "addmm")
+    products = [("forward", Products(n, m, k, is_transposed, count))]
     if kind != "forward":
         none = np.zeros(m.shape, bool)
-        products.append(("backward", Products(k, m, n, none, count)))
-        products.append(("backward", Products(n, k, m, none, count)))
+        data = Products(k, m, n, none, count)
+        weights = Products(n, k, m, none, count)
+        products += [("backward", data), ("backward", weights)]
     return products

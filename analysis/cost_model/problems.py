@@ -21,11 +21,11 @@ class _Problems:
     """Problems as arrays of one shape, (problems,): a subclass has one field per extent."""
 
     def __post_init__(self) -> None:
-        arrays = np.broadcast_arrays(
-            *(np.asarray(getattr(self, f.name), np.float64) for f in fields(self))
-        )
-        for extent, array in zip(fields(self), arrays, strict=True):
-            object.__setattr__(self, extent.name, np.atleast_1d(array))
+        names = [extent.name for extent in fields(self)]
+        extents = [np.asarray(getattr(self, name), np.float64) for name in names]
+        arrays = np.broadcast_arrays(*extents)
+        for name, array in zip(names, arrays, strict=True):
+            object.__setattr__(self, name, np.atleast_1d(array))
 
 
 @dataclass(frozen=True)
@@ -64,17 +64,19 @@ class Convolutions(_Problems):
     @property
     def p(self) -> Floats:
         """Output height."""
-        return np.floor((self.h + 2 * self.pad_h - self.r) / self.stride_h) + 1
+        return _count_places(self.h, self.r, self.pad_h, self.stride_h)
 
     @property
     def q(self) -> Floats:
         """Output width."""
-        return np.floor((self.w + 2 * self.pad_w - self.s) / self.stride_w) + 1
+        return _count_places(self.w, self.s, self.pad_w, self.stride_w)
 
     @property
     def flops(self) -> Floats:
         """FLOPs of the direct algorithm; one FMA is two. The same for all three phases."""
-        return 2 * self.n * self.k * self.group_c * self.r * self.s * self.p * self.q
+        taps = self.group_c * self.r * self.s
+        outputs = self.n * self.k * self.p * self.q
+        return 2 * taps * outputs
 
     @property
     def input_bytes(self) -> Floats:
@@ -86,7 +88,8 @@ class Convolutions(_Problems):
         """Bytes of the input that a convolution reads: a stride larger than the kernel skips whole
         rows.
         """
-        return self.input_bytes * np.minimum(1.0, self.r / self.stride_h)
+        read_share = np.minimum(1.0, self.r / self.stride_h)
+        return self.input_bytes * read_share
 
     @property
     def output_bytes(self) -> Floats:
@@ -103,10 +106,16 @@ class Convolutions(_Problems):
         convolution.
         """
         ones = np.ones_like(self.n)
-        return Convolutions(
-            self.n, self.k, self.p, self.q, self.c, self.r, self.s,
-            self.r - 1 - self.pad_h, self.s - 1 - self.pad_w, ones, ones,
-        )  # fmt: skip
+        images = self.n, self.k, self.p, self.q
+        filters = self.c, self.r, self.s
+        pads = self.r - 1 - self.pad_h, self.s - 1 - self.pad_w
+        return Convolutions(*images, *filters, *pads, ones, ones)
+
+
+def _count_places(extent: Floats, kernel: Floats, pad: Floats, stride: Floats) -> Floats:
+    """Number of places of a kernel along one side of an image."""
+    free = extent + 2 * pad - kernel
+    return np.floor(free / stride) + 1
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,9 @@ class Products(_Problems):
     @property
     def touched_bytes(self) -> Floats:
         """Size of all three matrices."""
-        return ITEM_BYTES * self.count * (self.m * self.k + self.k * self.n + self.m * self.n)
+        read = self.m * self.k + self.k * self.n
+        written = self.m * self.n
+        return ITEM_BYTES * self.count * (read + written)
 
 
 def product_kinds(flops: Floats | float, touched_bytes: Floats | float) -> npt.NDArray[np.str_]:
@@ -143,6 +154,5 @@ def product_kinds(flops: Floats | float, touched_bytes: Floats | float) -> npt.N
     Derived from the FLOPs per byte, which a recording contains: twice their ratio is 1 / (1/m + 1/n
     + 1/k).
     """
-    return np.where(
-        2 * np.asarray(flops) < _NARROW_EXTENT * np.asarray(touched_bytes), NARROW, "product"
-    )
+    is_narrow = 2 * np.asarray(flops) < _NARROW_EXTENT * np.asarray(touched_bytes)
+    return np.where(is_narrow, NARROW, "product")

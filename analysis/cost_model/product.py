@@ -33,8 +33,10 @@ class CostEstimate:
     ) -> CostEstimate:
         """The cost of launches that follow each other."""
         time_s = np.asarray(sum(launch.time_s for launch in launches))
-        workspace = np.broadcast_to(workspace_bytes, time_s.shape)
-        return cls(time_s, launches, workspace, np.broadcast_to(possible, time_s.shape))
+        shape = time_s.shape
+        workspace = np.broadcast_to(workspace_bytes, shape)
+        usable = np.broadcast_to(possible, shape)
+        return cls(time_s, launches, workspace, usable)
 
     def where(self, possible: Flags | bool) -> CostEstimate:
         """The same, for fewer problems."""
@@ -54,17 +56,26 @@ def estimate_products(
     """
     slowdown: Floats | float = 1.0
     if slow_transposed:
-        # Published for cuBLAS 7.5 and early 8.0: outputs over 1024 on both sides, unless the depth
-        # is a multiple of 1024.
-        large = (np.minimum(problems.m, problems.n) > 1024) & (problems.k % 1024 != 0)
-        slow = problems.transposed & large
-        slowdown = np.where(slow, machine.constants["transposed_old"], 1.0)
+        slowdown = _slow_transposed(problems, machine)
+    share = machine.constants["product"]
     grid = problems.m, problems.n, problems.count
-    main, added, workspace = split_depth(
-        machine, "sgemm", machine.constants["product"], grid, problems.k,
-        problems.touched_bytes, slowdown, tiles, split_from, "product_dram",
+    touched = problems.touched_bytes
+    main, added, sums = split_depth(
+        machine, "sgemm", share, grid, problems.k, touched, slowdown, tiles, split_from,
+        "product_dram",
     )  # fmt: skip
-    return CostEstimate.of(main, added, workspace_bytes=workspace)
+    return CostEstimate.of(main, added, workspace_bytes=sums)
+
+
+def _slow_transposed(problems: Products, machine: ModelledGpu) -> Floats:
+    """Slowdown by a transposed operand.
+
+    Published for cuBLAS 7.5 and early 8.0: outputs over 1024 on both sides, unless the depth is a
+    multiple of 1024.
+    """
+    narrowest = np.minimum(problems.m, problems.n)
+    is_slow = problems.transposed & (narrowest > 1024) & (problems.k % 1024 != 0)
+    return np.where(is_slow, machine.constants["transposed_old"], 1.0)
 
 
 def split_depth(
@@ -84,29 +95,35 @@ def split_depth(
 
     Without a split the second launch has no blocks and takes no time.
     """
-    best: tuple[ModelledLaunch, ModelledLaunch, Floats] | None = None
     rows, columns, count = grid
     outputs = rows * columns * count * ITEM_BYTES
+    nothing = np.zeros_like(outputs)
+    relative_cost = machine.constants["split"]
+    best: tuple[ModelledLaunch, ModelledLaunch, Floats] | None = None
     for splits in SPLITS:
         is_deep = (depth / splits >= LEAST_SPLIT_DEPTH) & (depth >= split_from)
         possible = is_deep | (splits == 1)
         if not possible.any():
             break
-        sums = outputs * splits if splits > 1 else np.zeros_like(outputs)
-        each = rows, columns, count * splits
+        sums = outputs * splits if splits > 1 else nothing
+        split_grid = rows, columns, count * splits
+        part = np.ceil(depth / splits)
+        moved = dram_bytes + sums
         main = machine.run_tiles(
-            name, share, each, np.ceil(depth / splits), dram_bytes + sums,
-            tiles=tiles, slowdown=slowdown, dram=dram,
-        )  # fmt: skip
-        added = machine.transforming("add splits", sums * machine.constants["split"])
+            name, share, split_grid, part, moved, tiles=tiles, slowdown=slowdown, dram=dram
+        )
+        added = machine.transforming("add splits", sums * relative_cost)
         if splits == 1:
-            added = replace(added, time_s=np.zeros_like(outputs), blocks=np.zeros_like(outputs))
+            added = replace(added, time_s=nothing, blocks=nothing)
         if best is None:
             best = main, added, sums
             continue
         best_main, best_added, best_sums = best
-        better = possible & (main.time_s + added.time_s < best_main.time_s + best_added.time_s)
-        main, added = choose(better, main, best_main), choose(better, added, best_added)
+        time_s = main.time_s + added.time_s
+        best_s = best_main.time_s + best_added.time_s
+        better = possible & (time_s < best_s)
+        main = choose(better, main, best_main)
+        added = choose(better, added, best_added)
         best = main, added, np.where(better, sums, best_sums)
     assert best is not None
     return best

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -26,22 +26,20 @@ from .problems import Floats
 
 # Default library by architecture: the library of the published times.
 _USUAL_LIBRARY = {
-    "kepler": "cudnn5", "maxwell": "cudnn5", "pascal": "cudnn5.1", "volta": "cudnn7", "turing": "cudnn7.6",
-    **dict.fromkeys(("ampere", "ada", "hopper", "blackwell"), "cudnn8"),
-}  # fmt: skip
+    "kepler": "cudnn5",
+    "maxwell": "cudnn5",
+    "pascal": "cudnn5.1",
+    "volta": "cudnn7",
+    "turing": "cudnn7.6",
+    "ampere": "cudnn8",
+    "ada": "cudnn8",
+    "hopper": "cudnn8",
+    "blackwell": "cudnn8",
+}
 _KERNEL_COLUMNS = ("name", "start_ns", "duration_ns", "device", "stream", "step", "phase", "layer", "op", "flops",
                    "bytes_compulsory", "source")  # fmt: skip
-_STEP_COLUMNS = (
-    "step",
-    "batch",
-    "round",
-    "index",
-    "mode",
-    "start_ns",
-    "duration_ns",
-    "profiled",
-    "peak_memory_bytes",
-)
+_STEP_COLUMNS = ("step", "batch", "round", "index", "mode", "start_ns", "duration_ns", "profiled",
+                 "peak_memory_bytes")  # fmt: skip
 
 
 def machine_for(device: Device) -> ModelledGpu:
@@ -49,7 +47,8 @@ def machine_for(device: Device) -> ModelledGpu:
     model has none.
     """
     _check(device)
-    return ModelledGpu(device, constants_for(device.architecture, load_fitted().constants))
+    fitted = load_fitted().constants
+    return ModelledGpu(device, constants_for(device.architecture, fitted))
 
 
 def usual_library(device: Device) -> str:
@@ -87,18 +86,23 @@ def model_steps(
         operations, batches, machine, library, kind, framework=framework, precision=precision
     )
     if not step.fits.all():
-        batch = int(step.batches[~step.fits][0])
-        needs = quantity(step.memory_bytes[~step.fits][0] + CONTEXT_BYTES, "B")
-        has = quantity(device.memory_bytes, "B")
-        advice = "Choose smaller ones."
-        if step.fits.any():
-            largest = int(step.batches[step.fits].max())
-            advice = f"Of these batch sizes {largest} is the largest that fits."
-        raise CurvescopeError(
-            f"The memory model says that {name} at batch {batch} needs {needs} without workspace, "
-            f"and {device.name} has {has}. {advice}"
-        )
+        _refuse_memory(step, name, device)
     return step
+
+
+def _refuse_memory(step: Step, name: str, device: Device) -> NoReturn:
+    first = int(np.argmin(step.fits))
+    batch = int(step.batches[first])
+    needs = quantity(step.memory_bytes[first] + CONTEXT_BYTES, "B")
+    has = quantity(device.memory_bytes, "B")
+    advice = "Choose smaller ones."
+    if step.fits.any():
+        fitting = step.batches[step.fits]
+        advice = f"Of these batch sizes {int(fitting.max())} is the largest that fits."
+    raise CurvescopeError(
+        f"The memory model says that {name} at batch {batch} needs {needs} without workspace, "
+        f"and {device.name} has {has}. {advice}"
+    )
 
 
 def record_model(
@@ -121,24 +125,26 @@ def record_model(
     changed facts of the GPU, e.g. sm_count.
     """
     if kind not in MODES:
-        raise CurvescopeError(f"--mode {kind}: choose one of {', '.join(MODES)}.")
+        modes = ", ".join(MODES)
+        raise CurvescopeError(f"--mode {kind}: choose one of {modes}.")
     facts = dict(what_if or {})
     device = get_device(device_name).with_facts(facts)
     library = get_library(library_name or usual_library(device))
     if framework_name not in FRAMEWORKS:
-        raise CurvescopeError(
-            f"Unknown framework {framework_name!r}: choose from {', '.join(FRAMEWORKS)}."
-        )
+        names = ", ".join(FRAMEWORKS)
+        raise CurvescopeError(f"Unknown framework {framework_name!r}: choose from {names}.")
     framework = FRAMEWORKS[framework_name]
     step = model_steps(operations, network, batches, device, library, kind, framework, precision)
     labels = ["modelled", library.name, f"{framework_name} rules"]
     if precision != "fp32":
         labels.append(precision)
-    labels += [f"what if {name} were {value:,.0f}" for name, value in facts.items()]
-    label = f"{device.name} ({', '.join(labels)})"
-    of_device: dict[str, Any] = {"recording_type": MODEL, "name": label, "key": device.key}
+    for name, value in facts.items():
+        labels.append(f"what if {name} were {value:,.0f}")
+    joined = ", ".join(labels)
+    label = f"{device.name} ({joined})"
+    device_meta: dict[str, Any] = {"recording_type": MODEL, "name": label, "key": device.key}
     if facts:
-        of_device["what_if"] = facts
+        device_meta["what_if"] = facts
     meta = {
         "recording_type": MODEL,
         "recorder": MODEL,
@@ -148,7 +154,7 @@ def record_model(
         "precision": precision,
         "batches": [int(batch) for batch in batches],
         "protocol": {"name": "modelled, nothing was measured", "statistic": "median"},
-        "device": of_device,
+        "device": device_meta,
         "library": library.name,
         "framework": framework_name,
         "versions": {"curvescope": version("curvescope")},
@@ -164,20 +170,24 @@ def _tables(step: Step, kind: str) -> tuple[dict[str, list[Any]], dict[str, list
     """The columns of `kernels` and `steps`: at every batch size an unprofiled step, then a profiled
     one.
     """
-    # shape (terms, batches)
-    durations = _nanoseconds(np.stack([term.time_s for term in step.terms]))
-    wall_ns = _nanoseconds(step.wall_s(durations.sum(axis=0) * 1e-9)).tolist()
-    peaks = step.memory_bytes + np.max([term.workspace_bytes for term in step.terms], axis=0)
+    # both of shape (terms, batches)
+    times_s = np.stack([term.time_s for term in step.terms])
+    workspaces = np.stack([term.workspace_bytes for term in step.terms])
+    durations = _nanoseconds(times_s)
+    kernels_s = durations.sum(axis=0) * 1e-9
+    walls = _nanoseconds(step.wall_s(kernels_s)).tolist()
+    peaks = step.memory_bytes + workspaces.max(axis=0)
     kernels: list[tuple[Any, ...]] = []
     steps: list[tuple[Any, ...]] = []
     start_ns = 0
-    for i, (batch, wall) in enumerate(zip(step.batches.astype(int), wall_ns, strict=True)):
-        visit = int(batch), 0
+    for i, wall in enumerate(walls):
+        batch, peak = int(step.batches[i]), int(peaks[i])
         for profiled in (False, True):
-            times = start_ns, wall, profiled, int(peaks[i])
-            steps.append((len(steps), *visit, int(profiled), kind, *times))
+            visit = batch, 0, int(profiled), kind
+            steps.append((len(steps), *visit, start_ns, wall, profiled, peak))
             start_ns += wall
-        kernels += _kernels(step, i, durations[:, i], len(steps) - 1, start_ns - wall, wall)
+        number = len(steps) - 1
+        kernels += _kernels(step, i, durations[:, i], number, start_ns - wall, wall)
     return _columns(_KERNEL_COLUMNS, kernels), _columns(_STEP_COLUMNS, steps)
 
 
@@ -197,11 +207,14 @@ def _kernels(
         if term.phase == "optimizer" and step.beside_s[i] > 0:
             # An update that runs beside the passes has a stream of its own, from the backward pass
             # on.
-            start, stream = start_ns + int(min(forward_ns, wall_ns - duration)), 1
+            offset = min(forward_ns, wall_ns - duration)
+            start, stream = start_ns + int(offset), 1
         place = number, term.phase, term.layer, term.op
-        flops = None if term.flops is None else int(term.flops[i])
-        work = flops, int(term.bytes_compulsory[i]), MODEL
-        yield term.kernel[i], start, duration, 0, stream, *place, *work
+        flops = None
+        if term.flops is not None:
+            flops = int(term.flops[i])
+        moved = int(term.bytes_compulsory[i])
+        yield term.kernel[i], start, duration, 0, stream, *place, flops, moved, MODEL
 
 
 def _columns(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> dict[str, list[Any]]:

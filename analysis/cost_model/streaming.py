@@ -46,21 +46,28 @@ class OperatorRow:
         """An operator of a table, whose extents are each a factor of the batch size and
         a constant.
         """
-
-        def extents(shapes: Any) -> list[list[Floats]]:
-            return [[factor * sizes + constant for factor, constant in shape] for shape in shapes]
-
-        inputs, outputs = extents(row["inputs"]), extents(row["outputs"])
-        return cls(sizes, row["layer"], row["op"], inputs, outputs, row.get("settings", {}))
+        inputs = [_scale(shape, sizes) for shape in row["inputs"]]
+        outputs = [_scale(shape, sizes) for shape in row["outputs"]]
+        settings = row.get("settings", {})
+        return cls(sizes, row["layer"], row["op"], inputs, outputs, settings)
 
     def elements(self, side: str) -> Floats:
         """Number of elements of all inputs or outputs."""
-        return np.asarray(sum(map(product, getattr(self, side)), np.asarray(0.0)))
+        total = np.asarray(0.0)
+        for extents in getattr(self, side):
+            total = total + product(extents)
+        return np.asarray(total)
+
+
+def _scale(shape: Any, sizes: Floats) -> list[Floats]:
+    return [factor * sizes + constant for factor, constant in shape]
 
 
 def product(extents: Sequence[Floats]) -> Floats:
     """Number of elements of a tensor."""
-    return np.asarray(reduce(np.multiply, extents) if extents else 1.0)
+    if not extents:
+        return np.asarray(1.0)
+    return np.asarray(reduce(np.multiply, extents))
 
 
 # Passes over the output (forward, backward) of operators that only move data; operators not listed
@@ -84,6 +91,15 @@ _PASSES: Mapping[str, tuple[float, float]] = {
 }
 
 
+# Passes of a normalisation by stored statistics: it reads its input once.
+_INFERENCE_PASSES = 2
+# Share of STREAM's rate at which a library's kernel for one operator moves bytes. cudnn_scope's
+# ReLUs of 4 MB and more reach 0.72 on Kepler (K80), 0.70 on Maxwell (M60), 1.00 on Volta (V100,
+# Titan V) and 0.91 on Turing (Quadro RTX 6000): this is their geometric mean, and the error of
+# `streaming` has their spread.
+ELEMENTWISE = 0.82
+
+
 # Operators that may begin a branch of the network.
 _BRANCHING = ("convolution", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d")
 
@@ -99,28 +115,33 @@ def find_summed_gradients(rows: Sequence[OperatorRow]) -> dict[int, Floats]:
     was computed from it.
     """
     sums: dict[int, Floats] = {}
-    branched, before = False, rows[0]
+    has_branch = False
+    before = rows[0]
     for index, row in enumerate(rows):
         if row.op in _BRANCHING and index and not _same(row.inputs[0], before.outputs[0]):
             sums[index] = product(row.inputs[0])
-            branched = True
+            has_branch = True
         elif row.op in ("add", "cat"):
-            if row.op == "add" and len(row.inputs) > 1 and not branched:
+            if row.op == "add" and len(row.inputs) > 1 and not has_branch:
                 sums[index] = product(row.outputs[0])
-            branched = False
-        before = row if row.outputs and row.outputs[0] else before  # counters have no extents
+            has_branch = False
+        if row.outputs and row.outputs[0]:  # counters have no extents
+            before = row
     return sums
 
 
 def _same(first: Sequence[Floats], second: Sequence[Floats]) -> bool:
     if len(first) != len(second):
         return False
-    return all((a == b).all() for a, b in zip(first, second, strict=True))
+    return all((ours == theirs).all() for ours, theirs in zip(first, second, strict=True))
 
 
 def sum_gradients(row: OperatorRow, elements: Floats, machine: ModelledGpu) -> ModelledTerm:
-    """The sum of two gradients of a tensor that several operators read."""
-    return _model_streaming(row, "backward", "sum_gradients", 3 * elements, machine)
+    """The sum of two gradients of a tensor that several operators read, at STREAM's rate.
+
+    `split` layers of Caffe take as long (titanx_maxwell_caffe_per_layer.csv).
+    """
+    return _model_streaming(row, "backward", "sum_gradients", 3 * elements, machine, share=1.0)
 
 
 # Time of a max pool over that of a ReLU with as many bytes: 3x3 pools of stride 2 of cudnn_scope on
@@ -129,17 +150,28 @@ def sum_gradients(row: OperatorRow, elements: Floats, machine: ModelledGpu) -> M
 _POOL_SLOWDOWN = {"kepler": 1.8, "maxwell": 1.35, "pascal": 1.35, "volta": 1.2}
 
 
-def streaming_terms(row: OperatorRow, kind: str, machine: ModelledGpu) -> list[ModelledTerm]:
-    """An operator that only moves data: forward, and backward unless `kind` is forward."""
-    outputs, inputs = product(row.outputs[0]), row.elements("inputs")
+def streaming_terms(
+    row: OperatorRow, kind: str, machine: ModelledGpu, trains: bool = True
+) -> list[ModelledTerm]:
+    """An operator that only moves data: forward, and backward unless `kind` is forward.
+
+    `trains` says whether normalisations compute the statistics of the batch.
+    """
+    outputs = product(row.outputs[0])
+    inputs = row.elements("inputs")
     slowdown = 1.0
     if row.op.startswith("max_pool"):  # the positions of the maxima are two words each
-        forward, backward = inputs + 3 * outputs, inputs + 3 * outputs
+        forward = backward = inputs + 3 * outputs
         slowdown = _POOL_SLOWDOWN.get(machine.device.architecture, 1.0)
     elif row.op == "embedding":  # the gradient is as large as the table
-        forward, backward = 2 * outputs, outputs + product(row.inputs[0])
+        forward = 2 * outputs
+        backward = outputs + product(row.inputs[0])
     elif row.op in _PASSES:
-        forward, backward = (passes * outputs for passes in _PASSES[row.op])
+        passes, backward_passes = _PASSES[row.op]
+        if row.op == "native_batch_norm" and not trains:
+            passes = _INFERENCE_PASSES
+        forward = passes * outputs
+        backward = backward_passes * outputs
     else:
         forward = inputs + outputs
         backward = 1.5 * forward
@@ -156,15 +188,17 @@ def _model_streaming(
     elements: Floats,
     machine: ModelledGpu,
     slowdown: float = 1.0,
+    share: float = ELEMENTWISE,
 ) -> ModelledTerm:
     moved = np.broadcast_to(machine.item_bytes * elements, row.sizes.shape)
-    launch = machine.streaming(kernel, moved)
+    launch = machine.streaming(kernel, moved, share)
+    time_s = launch.time_s * slowdown
     return ModelledTerm(
         layer=row.layer,
         phase=phase,
         op=row.op,
         kernel=(kernel,) * len(moved),
-        time_s=np.where(moved > 0, launch.time_s * slowdown, 0.0),
+        time_s=np.where(moved > 0, time_s, 0.0),
         bytes_compulsory=moved,
         workspace_bytes=np.zeros_like(moved),
     )
@@ -174,13 +208,16 @@ def sgd(
     operations: Mapping[str, Any], machine: ModelledGpu, sizes: Floats, passes: int
 ) -> ModelledTerm:
     """The update of all parameters, in this many passes over them."""
-    moved = np.full(sizes.shape, float(passes * ITEM_BYTES * operations["parameters"]))
+    kernel = "sgd_momentum"
+    parameter_bytes = ITEM_BYTES * operations["parameters"]
+    moved = np.full(sizes.shape, float(passes * parameter_bytes))
+    launch = machine.streaming(kernel, moved)
     return ModelledTerm(
         layer=None,
         phase="optimizer",
         op="sgd",
-        kernel=("sgd_momentum",) * len(sizes),
-        time_s=machine.streaming("sgd_momentum", moved).time_s,
+        kernel=(kernel,) * len(sizes),
+        time_s=launch.time_s,
         bytes_compulsory=moved,
         workspace_bytes=np.zeros_like(moved),
     )
@@ -188,5 +225,7 @@ def sgd(
 
 def bias(row: OperatorRow, phase: str, machine: ModelledGpu) -> ModelledTerm:
     """The bias of a convolution: added forward, its gradient summed backward."""
-    kernel, passes = ("add_bias", 2) if phase == "forward" else ("sum_bias", 1)
-    return _model_streaming(row, phase, kernel, passes * row.elements("outputs"), machine)
+    outputs = row.elements("outputs")
+    if phase == "forward":
+        return _model_streaming(row, phase, "add_bias", 2 * outputs, machine)
+    return _model_streaming(row, phase, "sum_bias", outputs, machine)

@@ -65,19 +65,23 @@ def tensor_machine(device: Device, precision: str, constants: Constants | None =
     the precision.
     """
     if precision not in TENSOR_PRECISIONS or device.tensor_flops_per_s(precision) is None:
+        precisions = ", ".join(TENSOR_PRECISIONS)
         raise CurvescopeError(
             f"The cost model has no tensor cores for {precision} on {device.name}: choose fp32, or "
-            f"one of {', '.join(TENSOR_PRECISIONS)} on a card that has them (`curvescope doctor "
-            "--list devices`)."
+            f"one of {precisions} on a card that has them (`curvescope doctor --list devices`)."
         )
     return TensorGpu(device, constants or load_fitted().tensor, precision=precision)
 
 
 def estimate_tensor_products(problems: Products, machine: TensorGpu) -> CostEstimate:
     """Estimate matrix products on tensor cores."""
-    rows, columns, depth = pad(problems.m), pad(problems.n), pad(problems.k)
-    touched = _ITEM_BYTES * problems.count * (rows * depth + depth * columns + rows * columns)
-    grid, share = (rows, columns, problems.count), machine.constants["product"]
+    rows = pad(problems.m)
+    columns = pad(problems.n)
+    depth = pad(problems.k)
+    elements = rows * depth + depth * columns + rows * columns
+    touched = _ITEM_BYTES * problems.count * elements
+    grid = rows, columns, problems.count
+    share = machine.constants["product"]
     main, added, sums = split_depth(
         machine, "hmma_gemm", share, grid, depth, touched, tiles=_TILES, dram="product_dram"
     )
@@ -88,35 +92,44 @@ def estimate_tensor_convolutions(
     phase: str, problems: Convolutions, machine: TensorGpu
 ) -> CostEstimate:
     """Estimate convolutions on tensor cores, as implicit products."""
-    inputs, outputs = pad(problems.c), pad(problems.k)
-    taps, pixels = problems.r * problems.s, problems.n * problems.p * problems.q
+    constants = machine.constants
+    inputs = pad(problems.c)
+    outputs = pad(problems.k)
+    taps = problems.r * problems.s
+    pixels = problems.n * problems.p * problems.q
     images = problems.n * problems.h * problems.w
     # a stride larger than the kernel skips whole rows
-    read = images * inputs * np.minimum(1.0, problems.r / problems.stride_h)
+    read_share = np.minimum(1.0, problems.r / problems.stride_h)
+    read = images * inputs * read_share
     moved = _ITEM_BYTES * (read + pixels * outputs + inputs * outputs * taps)
-    ones, constants = np.ones_like(pixels), machine.constants
-    aligned = (inputs == problems.c) & (outputs == problems.k)
-    slowdown = np.where(aligned, 1.0, constants["misaligned"])
+    is_aligned = (inputs == problems.c) & (outputs == problems.k)
+    slowdown = np.where(is_aligned, 1.0, constants["misaligned"])
+    single = np.ones_like(pixels)
     if phase == "backward_weights":
-        grid, share = (inputs * taps, outputs, ones), constants["weights"]
+        grid = inputs * taps, outputs, single
         main, added, sums = split_depth(
-            machine, "hmma_wgrad", share, grid, pixels, moved, slowdown, tiles=_CONVOLUTION_TILES
-        )
+            machine, "hmma_wgrad", constants["weights"], grid, pixels, moved, slowdown,
+            tiles=_CONVOLUTION_TILES,
+        )  # fmt: skip
         return CostEstimate.of(main, added, workspace_bytes=sums)
     if phase == "forward":
-        grid, depth, share = (pixels, outputs, ones), inputs * taps, constants["implicit"]
+        share = constants["implicit"]
+        grid = pixels, outputs, single
+        depth = inputs * taps
     else:  # each input pixel gathers 1 / stride² of the kernel on average
+        share = constants["data"]
+        grid = images, inputs, single
         doublings = np.log2(problems.stride_h) + np.log2(problems.stride_w)
         wasted = constants["stride_waste"] ** doublings * pixels / images
         depth = outputs * taps * np.minimum(wasted, 1.0)
-        grid, share = (images, inputs, ones), constants["data"]
-    name, depth = f"hmma_{phase}", np.ceil(depth)
     main = machine.run_tiles(
-        name, share, grid, depth, moved, tiles=_CONVOLUTION_TILES, slowdown=slowdown
-    )
+        f"hmma_{phase}", share, grid, np.ceil(depth), moved,
+        tiles=_CONVOLUTION_TILES, slowdown=slowdown,
+    )  # fmt: skip
     return CostEstimate.of(main)
 
 
 def pad(extent: Floats) -> Floats:
     """An extent, padded to a multiple of 8."""
-    return np.asarray(np.ceil(extent / MULTIPLE) * MULTIPLE)
+    multiples = np.ceil(extent / MULTIPLE)
+    return np.asarray(multiples * MULTIPLE)

@@ -36,7 +36,8 @@ class Unseen(NamedTuple):
 
 
 # Identical processes on two cores differ by 2 to 7 % of a step of 2 ms, and by 2 % of longer ones.
-IN_ONE_PROCESS = Unseen(step=0.02, layer=0.05)
+# 3 % in place of 2: of 60 simulated sweeps without a slow size 3 had one by 2 %.
+IN_ONE_PROCESS = Unseen(step=0.03, layer=0.05)
 
 
 SEEN = Unseen()  # where processes repeat it, or on a GPU

@@ -3,7 +3,8 @@
 T is the cost of a step, so no step is set aside because it is long. Counters set steps aside, see
 `profiling.recording.disturbed`. A profile's first step is set aside where it is far slower than the
 others and nothing recorded takes half of the difference: no work of the device, no wait for input,
-no optimizer, no allocation, no range of the program.
+no optimizer, no allocation, no range of the program. A call that makes a context is no allocation:
+no later step has another.
 
 Every view of a recording has its steps from `judge_steps`.
 """
@@ -36,6 +37,8 @@ _ALIKE = 1.5  # ratio of times below which a slow first step is as slow as later
 _NAMED = 0.5  # of what the first step takes more, for a reason
 _WHOLE = 0.5  # of the usual step: a range that takes more is around the step, and no reason
 _LISTED = 4  # steps in a sentence
+_CONTEXT_NS = 50_000_000
+_MOST_OF_NAME = 0.5  # of the time of all calls of that name
 
 
 def judge_steps(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
@@ -103,11 +106,24 @@ def _list_named_times(recording: Recording, steps: pd.DataFrame) -> Iterator[Flo
     yield calls * usual_ns / max(usual_calls, 1.0)
     api_calls = recording.arrow("api_calls", ["name", "step", "duration_ns"]).to_pandas()
     allocating = {name for name in api_calls["name"].unique() if host_kind(name) == "allocation"}
-    yield sum_by_step(api_calls[api_calls["name"].isin(allocating)])
+    allocations = api_calls[api_calls["name"].isin(allocating)]
+    contexts = make_contexts(allocations["name"], allocations["duration_ns"])
+    yield sum_by_step(allocations[~contexts])
     for _, ranges in _inside(recording, steps).groupby("name", observed=True):
         times = sum_by_step(ranges)
         if np.median(times[1:]) < _WHOLE * usual_ns:
             yield times
+
+
+def make_contexts(names: pd.Series, length_ns: pd.Series) -> pd.Series:
+    """Whether each call that allocates or frees takes so long that it makes a context, e.g.
+    `cudaFree(0)` at the start of a program: 50 ms or more, and most of the time of all calls of
+    that name.
+    """
+    is_long = length_ns >= _CONTEXT_NS
+    of_name = length_ns.groupby(names).transform("sum")
+    long_of_name = length_ns.where(is_long, 0).groupby(names).transform("sum")
+    return is_long & (long_of_name >= _MOST_OF_NAME * of_name)
 
 
 def _inside(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
@@ -158,7 +174,7 @@ def name_set_aside(steps: pd.DataFrame) -> str | None:
     least, most = number(others_ms.min()), number(others_ms.max())
     return (
         f"{len(numbers)} of {len(steps)} profiled steps set aside, as a counter says or as a "
-        f"warm-up for which nothing recorded is the reason: {', '.join(named)}; the others take "
+        f"warm-up for which no recorded work is the reason: {', '.join(named)}; the others take "
         f"{least} to {most} ms. With them all steps take {number(times_ms.sum())} ms."
     )
 

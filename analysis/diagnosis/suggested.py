@@ -277,7 +277,7 @@ def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
         is_jax=_is_jax(recording),
         on_amd=_on_amd(recording, groups),
         has_stacks=bool(recording.count_rows("functions")),
-        code_in=lambda begin_ns, end_ns: functions().during(begin_ns, end_ns),
+        code_in=cache(lambda begin_ns, end_ns: functions().during(begin_ns, end_ns)),
         **facts,
     )
 

@@ -141,12 +141,12 @@ def _matrices(reduction: Reduction) -> tuple[Ints, Ints, Floats, Floats]:
     """Steps, ranks; wall and own time in ms, shape (ranks, steps), NaN if missing."""
     rank_of, row = np.unique(reduction.column("steps", "rank"), return_inverse=True)
     step, column = np.unique(reduction.column("steps", "step"), return_inverse=True)
-    wall_ns = reduction.column("steps", "wall_ns")
-    own_ns = wall_ns - reduction.column("steps", "communication_ns")
-    wall_ms, own_ms = np.full((2, len(rank_of), len(step)), np.nan)
-    wall_ms[row, column] = wall_ns / 1e6
-    own_ms[row, column] = own_ns / 1e6
-    return step, rank_of, wall_ms, own_ms
+    wall_ms = reduction.column("steps", "wall_ns") / 1e6
+    communication_ms = reduction.column("steps", "communication_ns") / 1e6
+    wall, own = np.full((2, len(rank_of), len(step)), np.nan)
+    wall[row, column] = wall_ms
+    own[row, column] = wall_ms - communication_ms
+    return step, rank_of, wall, own
 
 
 def over_others(times: Floats) -> Floats:
@@ -224,8 +224,8 @@ def _mean_excesses(excess: Floats, step_ms: float) -> list[Estimate]:
     filled = np.where(is_known, excess, 0.0)
     means = filled.sum(axis=1) / np.maximum(steps, 1)
     times_drawn = round_counts(excess.shape[1])
-    sums = times_drawn @ filled.T
     counts = times_drawn @ is_known.T.astype(np.float64)
+    sums = times_drawn @ filled.T
     replicates = np.divide(sums, counts, out=np.zeros_like(counts), where=counts > 0)
     values = []
     for i, mean_ms in enumerate(means.tolist()):

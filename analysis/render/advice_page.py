@@ -49,7 +49,7 @@ class AdvicePage:
         """The lines, no wider than the width but for commands, which are copied whole."""
         width = limit_width(width)
         head, where = self._head(width), self._where_time_goes(width)
-        commands = self._next()
+        commands = [*self._care(width), *self._next()]
         room = height - len(head) - len(where) - len(commands)
         blocks = [head, where, self._reasons(width, room), commands]
         blocks = [block for block in blocks if block]
@@ -65,7 +65,7 @@ class AdvicePage:
         return escape_controls("\n".join(line.plain.rstrip() for line in self.lines(width)))
 
     def _head(self, width: int) -> list[Text]:
-        """The recording, the verdict, and what to know before the numbers."""
+        """The recording and the verdict."""
         advice = self.advice
         steps = counted(advice.step.steps, "profiled step") if advice.step.knows_steps else ""
         left = facts_of(self.recording, width - cell_len(steps) - 1)
@@ -75,7 +75,7 @@ class AdvicePage:
             last = cut(" ".join(verdict[_MOST_VERDICT - 1 :]), width)
             verdict = [*verdict[: _MOST_VERDICT - 1], last]
         lines = [both_sides(Text(left, "bold"), Text(steps), width)]
-        return [*lines, *(Text(line, "bold") for line in verdict), *self._care(width)]
+        return [*lines, *(Text(line, "bold") for line in verdict)]
 
     def _care(self, width: int) -> list[Text]:
         """Steps set aside, and lost data, in one line."""

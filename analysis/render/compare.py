@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, pstdev
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -20,6 +21,8 @@ from ..decompose.terms import RECORD_DEVICE
 from .tables import table
 from .words import UNITS, dim, note_hidden, shorten, show_ms
 
+_LAST_LOSSES = 10
+_WORSE = 3.0  # spreads of the base's last losses, from which a loss is higher
 _OTHER_PACE = math.log(1.03)
 _ALIKE = 0.02  # of a time without an interval: what differs less is no difference
 _BEYOND = "beyond the model's error"
@@ -38,6 +41,7 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
     """The recordings, step times by batch size, then rows at one of them."""
     letters = _LETTERS[: len(comparison.sides)]
     blocks: list[RenderableType] = [Text(verdict, "bold") for verdict in verdicts(comparison)]
+    blocks += [Text(said) for said in say_losses(comparison)]
     blocks += [Text(), _sides(comparison, letters), Text()]
     blocks += [_lines("batch", comparison.steps, letters), Text()]
     rows = comparison.rows
@@ -145,6 +149,31 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     where = _where(comparison, index, change) if rows_are_of_it else ""
     lead = f"{letter} is {way} than {base}: {times}; {sure}."
     return f"{lead}{_pace_sentence(line, index)}{where}"
+
+
+def say_losses(comparison: Comparison, names: Sequence[str] = _LETTERS) -> list[str]:
+    """The losses of the first steps, where every recording has them, and which trains worse."""
+    sides = comparison.sides
+    count = min(len(side.losses) for side in sides)
+    if not count:
+        return []
+    said = []
+    finite: list[tuple[str, list[float]]] = []
+    for name, side in zip(names, sides, strict=False):
+        last = [loss for loss in side.losses[:count][-_LAST_LOSSES:] if loss is not None]
+        if None in side.losses:
+            said.append(f"{name} trains worse: its loss is not finite at step {len(side.losses)}.")
+        elif last:
+            finite.append((name, last))
+    if len(finite) > 1:
+        means = ", ".join(f"{name} {number(fmean(last))}" for name, last in finite)
+        steps = f"the last {len(finite[0][1])} of {counted(count, 'step')} from one seed"
+        said.insert(0, f"Loss, mean of {steps}, one run each: {means}.")
+        _, base = finite[0]
+        for name, last in finite[1:]:
+            if fmean(last) - fmean(base) > _WORSE * pstdev(base):
+                said.append(f"{name} trains worse: its loss is higher than the base's varies.")
+    return said
 
 
 def _say_sure(comparison: Comparison) -> str:
@@ -305,6 +334,8 @@ class ComparedRecording:
     device: str | None  # name of its device; null if unknown
     # whether all its steps were profiled, so that times include the profiler's cost
     profiled_steps_only: bool
+    # losses of the first steps from one seed, null for one that is not finite; empty if unknown
+    losses: Sequence[float | None]
 
 
 @dataclass(frozen=True)
@@ -341,7 +372,8 @@ class CompareDocument:
         recordings = []
         for side in comparison.sides:
             profiled = side.name in comparison.names_profiled
-            recordings.append(ComparedRecording(side.name, side.hardware.name, profiled))
+            device = side.hardware.name
+            recordings.append(ComparedRecording(side.name, device, profiled, side.losses))
         roof_ratios = []
         for ratios in comparison.roof_ratios:
             roof_ratios.append({level: RoofRatio(*ratio) for level, ratio in ratios.items()})

@@ -12,6 +12,7 @@ from ..change import Change
 from ..compare import ComparedLine, Comparison
 from .compare import (
     render_check,
+    say_losses,
     show_growth,
     show_interval,
     show_layer_growth,
@@ -36,6 +37,7 @@ def render_summary(comparison: Comparison, over: float | None) -> str:
     title = "Time per step" if over is None else f"Time per step: {judge(comparison, over)}"
     sentences = [] if over is None else [line.plain for line in render_check(comparison, over)]
     parts = [f"### {title}", *sentences, *verdicts(comparison, names)]
+    parts += say_losses(comparison, names)
     parts.append(_render_lines("batch", comparison.steps, names))
     changed = [row for row in comparison.rows if row.is_real]
     if changed:

@@ -39,10 +39,6 @@ def _draw_headline(shown: Shown) -> Block | None:
     return Block.lines([headline(shown.recording.meta, shown.diagnosis)], "bold", below=True)
 
 
-def _list_unmeasured(shown: Shown) -> Block | None:
-    return Block.lines(words.list_unmeasured(shown.recording.meta, shown.axis), "yellow")
-
-
 def _advise_size(shown: Shown) -> Block | None:
     """Which batch size has the most throughput, and where the time of the largest one goes."""
     diagnosis = shown.diagnosis
@@ -146,7 +142,7 @@ def _explain_marks(shown: Shown) -> Block | None:
 
 
 def _list_gaps(shown: Shown) -> Block:
-    lines = gap_lines(shown.recording, None)  # sizes without data stand above
+    lines = gap_lines(shown.recording, shown.axis)
     return Block(tuple(Text(line, "yellow") for line in lines), below=True)
 
 
@@ -186,14 +182,12 @@ EVERYTHING = (
     _name_recording,
     _caution_of_model,
     _draw_headline,
-    _list_unmeasured,
     _advise_size,
     _draw_remedies,
     _list_answers,
     _say_how_to_test,
     _list_suggestions,
     _leave_line,
-    _list_warnings,
     _list_notes,
     _draw_curve,
     _warn_of_spread,
@@ -201,6 +195,7 @@ EVERYTHING = (
     _draw_explanations,
     _explain_marks,
     _list_gaps,
+    _list_warnings,
     _list_next,
 )
 

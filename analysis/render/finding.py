@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...base.errors import CurvescopeError
-from ...base.numbers import signed
+from ...base.numbers import with_sign
 from ..causes.host import LOAD_FASTER, LOAD_HOW
 from ..diagnosis.library_choice import candidates_command
 from . import answers, remedies, terminal, text
@@ -61,9 +61,10 @@ def _say_whole_step(entry: Found, shown: Shown) -> str:
     if off is None:
         return ""
     share = say_share(off.value / curve.times_ms[entry.at])
+    whole = f"{with_sign(off.value, 3)} ms ({share})"
     return (
-        f"That is this part by itself. The whole step is {signed(off.value, 3)} ms ({share}) off "
-        "its neighbours, by all its parts."
+        f"That is this part by itself. The whole step is {whole} off its neighbours, by all its "
+        "parts."
     )
 
 

@@ -1,5 +1,5 @@
-"""Diagnoses and explanations as HTML for a notebook (tables and bars, no script, every name
-escaped) and as text.
+"""Diagnoses and explanations as HTML for a notebook (picture, tables and bars, no script, every
+name escaped) and as text.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from ...base.numbers import number, smaller_terms, with_sign
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import STEP
+from ..decompose.curve import UNKNOWN
 from ..decompose.terms import total_ms
 from ..diagnosis.explanation import Explanation, TermEvidence
 from ..diagnosis.result import Diagnosis
@@ -25,6 +26,7 @@ from .causes import verdict_of, verdict_sentence
 from .page import Page
 from .remedies import remedy_cells, remedy_table
 from .shown import Shown
+from .svg import curve_svg
 from .words import html_text, interval, share, shorten
 
 _MOST_ROWS = 12
@@ -39,6 +41,14 @@ def notebook_html(shown: Shown) -> str:
 
 def _page(shown: Shown) -> str:
     return f"<pre>{html_text(Page(shown.diagnosis).text(_WIDTH))}</pre>"
+
+
+def _picture(shown: Shown) -> str | None:
+    """The curve as a picture; a single size has none."""
+    conditions = shown.diagnosis.curve.conditions
+    if len(conditions) < 2 or UNKNOWN in conditions:
+        return None
+    return curve_svg(Page(shown.diagnosis))
 
 
 def _answers(shown: Shown) -> str | None:
@@ -78,7 +88,7 @@ def _explanations(shown: Shown) -> str:
     return "".join(blocks)
 
 
-_BLOCKS = (_page, _answers, _remedies, _curve, _explanations)
+_BLOCKS = (_page, _answers, _remedies, _picture, _curve, _explanations)
 
 
 def notebook_text(shown: Shown) -> str:

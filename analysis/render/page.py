@@ -96,8 +96,9 @@ class Page:
     def lines(self, width: int, height: int = LINES) -> list[Text]:
         """The lines, no wider than the width but for commands, which are copied whole."""
         width = limit_width(width)
-        head = [*self._head(width), *self._care(width)]
-        time, doing, following = self._time(width), self._do(width), self._next(width)
+        head = self._head(width)
+        time, doing = self._time(width), self._do(width)
+        following = [*self._care(width), *self._next(width)]
         sizes = len(self._points(_MOST_FOUND))
         rest = len(head) + len(time) + len(doing) + len(following)
         extra = bool(cost_line(self.diagnosis.curve)) + 1  # below and above the curve
@@ -253,7 +254,7 @@ class Page:
         return self.recording is not None and is_memory_full(self.recording.meta)
 
     def _care(self, width: int) -> list[Text]:
-        """What to know before the numbers, in one line: sizes without data, warnings, lost data."""
+        """Sizes without data, warnings and lost data, in one line below the answer."""
         if self.recording is None:
             return []
         meta = self.recording.meta

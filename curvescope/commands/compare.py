@@ -9,7 +9,8 @@ layer, e.g. of two frameworks, or of eager and compiled code.
 turn, and as many processes as the answer needs. A version is a folder or a git revision, and may
 have its own interpreter and environment variables. Or it is a program as it is, a command in which
 {batch} may stand for the batch size: `--measure base='python a.py' head='python b.py'`; each of its
-runs is a process.
+runs is a process. `[tool.curvescope]` in pyproject.toml has defaults of --step, --batch, --device,
+--time-limit and --fail-over.
 
 `--framework torch,jax alexnet` measures a named network in frameworks, in the same way: its layers
 have the same names in all of them. A framework of another environment is NAME@PYTHON, e.g.
@@ -45,10 +46,12 @@ from ..base.arguments import parse_share
 from ..base.errors import CurvescopeError
 from ..base.grouping import COMPARE_BY
 from ..base.programs import find_program
+from ..base.sizes import list_sizes
 from ..base.torch_runtime import pick_device
-from ..parsers import group, refuse_given
+from ..parsers import CommandParser, group, refuse_given
 from ..profiling.measure.protocol import parse_batches
 from ..profiling.recording.remote_store import AnyPath, as_path
+from ..project import defaults_of_versions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +70,8 @@ _OF_ROWS = ("--by", "--fail-over", "--summary", "--junit", "--different", "--all
 _DEFAULT_OVER = 0.02  # growth that decides how long to measure, where none fails
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
+    parser.read_defaults = defaults_of_versions
     parser.add_argument(
         "base",
         type=as_path,
@@ -168,6 +172,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    options.print_defaults(args)
     if args.steps:
         _print_steps(args)
         return 0
@@ -326,18 +331,21 @@ def _visit_versions(
     configuration = (
         None if args.step is None else Configuration.of_step(args.step, pick_device(args.device))
     )
+    batches = parse_batches(args.batch or "1")
+    messages = terminal.console(stderr=True)
+    messages.print(f"Measuring {' and '.join(names)}, batch {list_sizes(batches)}.")
     with checked_out(versions) as folders, LiveProgress() as view:
         folder = args.output or new_recording_path("versions")
         paths = measure_versions(
             folders,
             configuration,
-            parse_batches(args.batch or "1"),
+            batches,
             protocol,
             folder,
             decided=lambda rows, rounds: is_decided(rows, names, over or _DEFAULT_OVER, rounds),
             report=view.report,
         )
-    terminal.console(stderr=True).print(f"Recorded in {folder}.")
+    messages.print(f"Recorded in {folder}.")
     return list(zip(names, paths, strict=True))
 
 

@@ -14,6 +14,10 @@ cannot be in the time (--time-limit), then tests the causes by experiment (--exp
 Ctrl-C, SIGTERM or SIGHUP it answers from the data so far and ends. `curvescope confirm` makes the
 missing experiments later, also after a kill.
 
+`[tool.curvescope]` in the pyproject.toml of this folder has defaults: step, batch, device,
+protocol, time-limit, until, probe and experiments, as the options have them. The first line names
+them.
+
 `--of energy` measures joules per step and sample instead, which needs a device that reports them: a
 GPU, or a CPU with RAPL. `--of memory` runs a few steps of each size, and finds the layers and
 tensors of the peak and the largest batch size that fits. `--card gtx1080` predicts the curve on a
@@ -44,8 +48,9 @@ from ..base.errors import CurvescopeError
 from ..base.standard_output import prints_to_stderr
 from ..base.torch_runtime import pick_device
 from ..diagnosing import measure
-from ..parsers import group
+from ..parsers import CommandParser, group
 from ..predicting import predict
+from ..project import defaults_of_diagnose
 from ..quantities import QUANTITIES, TIME, measure_quantity, show_quantity
 
 if TYPE_CHECKING:
@@ -53,7 +58,8 @@ if TYPE_CHECKING:
     from ..profiling.workload.any_workload import AnyWorkload
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
+    parser.read_defaults = defaults_of_diagnose
     default = (
         f"; 0 for none (default: what measuring leaves of {TOTAL_S:g}s, of {FAST_TOTAL_S:g}s where "
         f"steps take under {FAST_STEP_NS / 1e6:g} ms, in proportion to --time-limit; on a GPU "
@@ -79,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    options.print_defaults(args)
     if args.card is not None:
         from ..analysis.render.show import show_diagnosis
 

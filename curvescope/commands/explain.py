@@ -9,12 +9,14 @@ the step costs, what to do, and what that saves at most: suggested, as nothing w
 Of a table of times, or one pasted for `-`, it names the edges, slow sizes and shape of each curve.
 
 `env $(curvescope explain RUN --as-env) python train.py` runs a program with the changes that
-measurably help, as far as variables can set them.
+measurably help, as far as variables can set them. `--diff train.py` prints changes of one line of
+that file as a patch, which you apply: `curvescope explain RUN --diff train.py | git apply`.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import options
@@ -84,6 +86,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print the variables NAME=VALUE of the changes that were measured to help; what only "
         "the program can do is told on standard error",
     )
+    parser.add_argument(
+        "--diff",
+        type=Path,
+        metavar="FILE",
+        help="print a patch of this file of your program, for changes of one line whose place in "
+        "it is known; nothing is written",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,7 +100,9 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.measure.scaling_plan import PLAN_FILE
 
     if args.as_env:
-        refuse_given(args, "--as-env prints variables alone", *_SHOWN_OTHERWISE)
+        refuse_given(args, "--as-env prints variables alone", "--diff", *_SHOWN_OTHERWISE)
+    elif args.diff is not None:
+        refuse_given(args, "--diff prints a patch alone", *_SHOWN_OTHERWISE)
     elif (args.recording / PLAN_FILE.name).is_file():
         from ..analysis.render.show_scaling import show_scaling
 
@@ -100,9 +111,20 @@ def run(args: argparse.Namespace) -> int:
     with open_any(args.recording) as recording:
         if args.as_env:
             print_variables(recording, args.recording)
+        elif args.diff is not None:
+            _print_patch(recording, args)
         else:
             _explain(recording, args)
     return 0
+
+
+def _print_patch(recording: Recording, args: argparse.Namespace) -> None:
+    from ..analysis.server_log import refuse_log
+    from ..experiments.factors import facts_for
+    from ..patching import print_patch
+
+    refuse_log(recording, args.recording, "measured change")
+    print_patch(recording, args.diff, facts_for(recording))
 
 
 def _explain(recording: Recording, args: argparse.Namespace) -> None:

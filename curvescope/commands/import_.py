@@ -26,6 +26,7 @@ from .. import options as shared
 from ..analysis.render.terminal import print_prose
 from ..base.errors import CurvescopeError
 from ..base.escaping import escape_controls
+from ..base.sizes import parse_sizes
 from ..parsers import group, refuse_given
 
 if TYPE_CHECKING:
@@ -193,14 +194,4 @@ def _import(args: argparse.Namespace) -> ImportDocument:
 
 
 def _batches(text: str | None) -> list[int]:
-    if text is None:
-        return []
-    try:
-        batches = [int(part) for part in text.split(",")]
-    except ValueError:
-        batches = [0]
-    if min(batches) < 1:
-        raise CurvescopeError(
-            f"--batch {text}: write batch sizes of at least 1, e.g. 8 or, for a sweep, 8,16."
-        )
-    return batches
+    return [] if text is None else list(parse_sizes("--batch", text))

@@ -1,4 +1,8 @@
-"""List the recordings in a folder or a shared store, oldest first."""
+"""List the recordings in a folder or a shared store, oldest first.
+
+`--history` draws the times of each step that was recorded six times or more, and says from which
+recording, and which commit, on they changed, and in which layer.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from ..analysis.render.tables import table
 from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
+    from ..profiling.recording.remote_store import AnyPath
     from ..profiling.recording.store import Recording, Unreadable
 
 UNREADABLE = "unreadable"  # status
@@ -50,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     location.add_argument(
         "--store", type=as_path, metavar="URL", help="URL of a shared store, e.g. s3://bucket/team"
     )
+    parser.add_argument(
+        "--history", action="store_true", help="show how the times of each step changed"
+    )
     options.add(parser, "--json")
 
 
@@ -57,6 +65,9 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.recording.store import Status, has_chunks, list_recordings
 
     root = args.store or args.root or as_path("runs")
+    if args.history:
+        _show_history(root, args.json)
+        return 0
     rows = [_row(run) for run in list_recordings(root)]
     if args.json:
         from ..analysis.render.documents import print_document
@@ -90,6 +101,24 @@ def run(args: argparse.Namespace) -> int:
             cut = f"Cut: {row['path']}. `curvescope explain {row['path']}` completes it."
             terminal.print_below(console, Text(cut, "yellow"))
     return 0
+
+
+def _show_history(root: AnyPath, as_json: bool) -> None:
+    """Print how the times of each step in a folder changed."""
+    from ..analysis.history import read_histories
+    from ..analysis.render.documents import print_document
+    from ..analysis.render.history import HistoryDocument, render_history
+    from ..profiling.recording.store import Recording, list_recordings
+
+    recordings = [each for each in list_recordings(root) if isinstance(each, Recording)]
+    histories = read_histories(recordings)
+    if as_json:
+        print_document(HistoryDocument.of(histories))
+        return
+    console = terminal.console()
+    for history in histories:
+        for line in render_history(history, console.width):
+            console.print(line, soft_wrap=True)
 
 
 def _row(run: Recording | Unreadable) -> dict[str, Any]:

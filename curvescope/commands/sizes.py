@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from .. import options
 from ..base.arguments import parse_duration, parse_share
 from ..base.errors import CurvescopeError
+from ..base.sizes import parse_sizes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,7 +164,4 @@ def _count(sizes: list[int]) -> dict[int, float]:
 def _sizes_of(text: str | None) -> list[int]:
     if text is None:
         return []
-    sizes = [int(part) for part in re.split(r"[\s,]+", text.strip()) if part.isdigit()]
-    if not sizes or not re.fullmatch(r"[\d\s,]+", text) or min(sizes) < 1:
-        raise CurvescopeError(f"--present {text}: write sizes of at least 1, e.g. 1,2,4,8.")
-    return sorted(set(sizes))
+    return sorted(set(parse_sizes("--present", ",".join(re.split(r"[\s,]+", text.strip(" ,"))))))

@@ -23,6 +23,7 @@ from ..analysis.render import terminal
 from ..base.counted import counted
 from ..base.endings import answer_if_interrupted
 from ..base.errors import CurvescopeError
+from ..base.sizes import list_sizes
 from ..base.torch_runtime import pick_device
 from ..parsers import group
 from ..profiling.hardware.host import usable_cores
@@ -199,8 +200,10 @@ def _sweep(args: argparse.Namespace, plan: SweepPlan, workers: Workers | None) -
         PLAN_FILE.write(folder, plan)
     messages = terminal.console(stderr=True)
     where = "" if workers is None else f", on {counted(len(measurers), 'worker')}"
+    sizes = f" of {first.axis} {list_sizes(plan.batches)}" if plan.batches else ""
     messages.print(
-        f"{counted(count, 'recording')}, protocol {plan.protocol.name}, into {folder}{where}."
+        f"{counted(count, 'recording')}{sizes}, protocol {plan.protocol.name}, into "
+        f"{folder}{where}."
     )
     if note := _warn_of_shared_cpu(measurers):
         messages.print(note, style="yellow")

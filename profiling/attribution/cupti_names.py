@@ -62,6 +62,15 @@ HOST_KINDS = (
     ("synchronisation", re.compile(r"^cu(da)?\w*Synchronize")),
     ("synchronous copy", re.compile(r"^cu(da)?Memcpy(?!.*Async)")),
     ("launch", re.compile(r"^cu(da)?(Ext|Module)*(Launch|GraphLaunch)")),
+    # A program makes contexts, streams and modules once.
+    (
+        "preparation",
+        re.compile(
+            r"^(cu(da)?Init|.*(ModuleLoad|LibraryLoad|ModuleGetFunction|LibraryGetKernel"
+            r"|FuncGetAttributes|StreamCreate|EventCreate|CtxCreate|PrimaryCtxRetain"
+            r"|GetDeviceProperties|LinkComplete|nvrtc|nvPTXCompiler))"
+        ),
+    ),
 )
 
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from ...base.errors import CurvescopeError
+from ...base.sizes import parse_sizes
 
 
 @dataclass(frozen=True)
@@ -101,35 +102,11 @@ def get_protocol(name: str) -> Protocol:
 
 
 def parse_batches(text: str, option: str = "--batch") -> tuple[int, ...]:
-    """Parse batch sizes: `1,2,4` (a list), `1..32` (the first, doubled up to the last), or
-    `32..160:8` (steps of 8).
-    """
-    form = "write a list, e.g. 1,2,4, powers of two, e.g. 1..32, or a step, e.g. 32..160:8"
-    if option == "--batch":
-        order = "batch sizes start at 1 and increase"
-    else:
-        order = "values start at 1 and increase"
-    if match := re.fullmatch(r"(\d+)\.\.(\d+)(?::(\d+))?", text.strip()):
-        first = int(match[1])
-        last = int(match[2])
-        step = int(match[3] or 0)
-        if first < 1 or last < first or (match[3] and step < 1):
-            raise CurvescopeError(f"{option} {text}: {order}; {form}.")
-        return tuple(range(first, last + 1, step)) if match[3] else doubled(first, last)
-    try:
-        batches = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise CurvescopeError(
-            f"{option} {text}: not {order.partition(' start')[0]}; {form}."
-        ) from None
-    if min(batches) < 1 or list(batches) != sorted(set(batches)):
-        raise CurvescopeError(f"{option} {text}: {order}; {form}.")
+    """Parse batch sizes, or values of another axis, which increase; see `base.sizes`."""
+    batches = parse_sizes(option, text)
+    if list(batches) != sorted(set(batches)):
+        raise CurvescopeError(f"{option} {text}: write sizes that increase, each once.")
     return batches
-
-
-def doubled(first: int, last: int) -> tuple[int, ...]:
-    """`first`, doubled up to `last`."""
-    return tuple(first << n for n in range((last // first).bit_length()))
 
 
 def parse_bytes(text: str, option: str) -> int:

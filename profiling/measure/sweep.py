@@ -24,6 +24,7 @@ from .loop import SEED, Loop, Progress, VisitWriter
 from .machine import describe_machine
 from .probing import Probing, protocol_of_probes
 from .protocol import Protocol
+from .repository import commit_entry
 from .sites.here import Here
 from .sites.site import SweptSite
 from .stopping import Complete, StoppingRule
@@ -115,6 +116,7 @@ def describe_sweep(
     """
     return {
         "recording_type": "sweep",
+        **commit_entry(spec),
         "argv": without_secrets(sys.argv[1:]),
         **hide_commands(spec),
         **signature_entry(describe_code(spec)),

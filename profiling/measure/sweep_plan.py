@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ...base.errors import CurvescopeError
+from ...base.sizes import doubled
 from ..hardware.register import register
 from ..recording.inside import check_unlinked
 from ..recording.plan_file import PlanFile
@@ -24,7 +25,7 @@ from ..recording.store import META_FILE, RecordingWriter, open_recording
 from .configuration import Configuration
 from .loop import Progress, VisitWriter
 from .machine import Machine, different_facts
-from .protocol import Protocol, doubled
+from .protocol import Protocol
 from .sites.command import Command
 from .sites.machines import LocalMeasurer, Measurer
 from .stopping import Complete, Until

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 import sysconfig
 import time
@@ -30,12 +29,14 @@ from ...base.masking import without_secrets
 from ...base.programs import find_program
 from ..recording.axis import BATCH
 from ..recording.store import TOGETHER, RecordingWriter
+from ..workload.losses import read_losses
 from ..workload.program import Program
 from .configuration import Configuration
 from .loop import Loop, Progress, VisitWriter
 from .machine import Machine, describe_machine
 from .processes import InterpreterOfVersion
 from .protocol import Protocol
+from .repository import commit_entry, run_git
 from .sites.command import IN_TURN, Command
 from .sites.here import LocalSteps, build_workload
 from .sites.process import Process
@@ -149,7 +150,7 @@ def _folder(version: Version) -> Iterator[Path]:
     if Path(version.place).is_dir():
         yield Path(version.place).resolve()
         return
-    commit = _git(
+    commit = run_git(
         "rev-parse", "--verify", "--quiet", "--end-of-options", f"{version.place}^{{commit}}"
     )
     if commit is None:
@@ -158,12 +159,12 @@ def _folder(version: Version) -> Iterator[Path]:
             "revision in the git repository of the working directory. In CI fetch it first, e.g. "
             "`git fetch --depth 1 origin main` for FETCH_HEAD."
         )
-    inside = _git("rev-parse", "--show-prefix") or ""
+    inside = run_git("rev-parse", "--show-prefix") or ""
     with TemporaryDirectory(prefix="curvescope-") as folder:
         tree = Path(folder, version.name)
         try:
             if (
-                _git("worktree", "add", "--detach", str(tree), commit) is None
+                run_git("worktree", "add", "--detach", str(tree), commit) is None
                 or not (tree / inside).is_dir()
             ):
                 raise CurvescopeError(
@@ -171,15 +172,7 @@ def _folder(version: Version) -> Iterator[Path]:
                 )
             yield tree / inside
         finally:
-            _git("worktree", "remove", "--force", str(tree))
-
-
-def _git(*words: str) -> str | None:
-    """The output of a git command; None if it failed."""
-    if (git := find_program("git")) is None:
-        return None
-    ran = subprocess.run([git, *words], capture_output=True, text=True, check=False)  # noqa: S603
-    return ran.stdout.strip() if ran.returncode == 0 else None
+            run_git("worktree", "remove", "--force", str(tree))
 
 
 class KeptSteps(LocalSteps):
@@ -198,6 +191,10 @@ class KeptSteps(LocalSteps):
     def prepare(self, batch: int) -> int | Empty:
         """Make the steps of a batch size and run one; how long that took, nanoseconds."""
         return prepare(self.workload, batch)
+
+    def losses(self, batch: int) -> list[float | None]:
+        """The losses of the first steps, see `read_losses`."""
+        return read_losses(self.workload, batch)
 
     def files(self) -> list[str]:
         """Files of the loaded modules that belong to no package or library."""
@@ -240,6 +237,7 @@ def measure_versions(
             else:
                 machine = run.time_call(version.name, "describe")
             meta = describe_sweep(own.entry, batches, protocol) | machine.entry
+            meta |= {"commit": None} | commit_entry({}, version.folder)
             meta[TOGETHER] = {
                 **together,
                 "rounds_of_process": run.rounds_of_process,
@@ -262,7 +260,10 @@ def measure_versions(
             report=report,
         ).run()
         for name, writer_of in run.writers.items():
-            described = run.tell(name, machine.entry) if run.runs_programs else {}
+            if run.runs_programs:
+                described = run.tell(name, machine.entry)
+            else:
+                described = {"losses": run.read_losses(name, batches[-1])}
             writer_of.writer.update(rounds=run.rounds, **described)
     return [folder / version.name for version in versions]
 
@@ -415,6 +416,13 @@ class _Run:
         site = self._sites[name]
         assert isinstance(site, Process)
         return self._refuse_empty(name, site.child.call(method, *arguments), at)
+
+    def read_losses(self, name: str, batch: int) -> list[float | None]:
+        """The losses of a version's first steps; empty where its process gives none."""
+        site = self._sites[name]
+        assert isinstance(site, Process)
+        losses = site.child.call("losses", batch)
+        return [] if isinstance(losses, Empty) else list(losses)
 
     def _refuse_empty(self, name: str, result: Any, at: int | None = None) -> Any:
         """The result of a version; an error where there is none."""

@@ -245,6 +245,8 @@ class RecordingJson:
     recorder: str | None = None  # what recorded
     imported_from: str | None = None  # format of the imported file
     argv: tuple[str, ...] | None = None  # the command, without values
+    # commit of the repository of the code; changes that were not committed are not seen
+    commit: Annotated[str, Meta(pattern="^[0-9a-f]{7,64}$")] | None = None
     network: str | None = None  # name of the network or step
     step: str | None = None  # where a user's step is, `FILE:FUNCTION` or `MODULE:FUNCTION`
     step_module: str | None = None  # name of its module, for layers
@@ -316,6 +318,8 @@ class RecordingJson:
     flops_counted: tuple[str, ...] | None = None  # precisions whose FLOPs a profile counts
     distributed: RankEntry | None = None  # rank of the process
     measured_together: TogetherEntry | None = None  # versions that were measured together
+    # losses of the first steps from one seed, of such a version; null for one that is not finite
+    losses: tuple[Annotated[float, Meta(ge=-1e30, le=1e30)] | None, ...] | None = None
     collectors: tuple[Mapping[str, Any], ...] | None = None  # what was recorded in each process
     library: str | None = None  # library of a modelled recording
     framework: str | None = None  # framework whose rules a modelled recording follows

@@ -23,7 +23,7 @@ def test_the_search_finds_the_cheapest_of_all_ways_to_cut():
     random = np.random.default_rng(1)
     for _ in range(20):
         cost = random.uniform(1, 9, (7, 7))
-        found, cuts = curve_pieces._search(cost, 2.5)
+        found, cuts = curve_pieces.cut_cheapest(cost, 2.5)
         every = []
         for count in range(7):
             for inner in itertools.combinations(range(1, 7), count):

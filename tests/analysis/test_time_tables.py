@@ -68,6 +68,37 @@ def test_a_stated_error_gives_the_normal_interval_by_hand():
     assert value.p == pytest.approx(2 * norm.sf(30 / 232.25**0.5))
 
 
+def test_a_rise_that_pieces_smooth_over_is_an_edge_where_errors_are_known():
+    """cuDNN's strided convolution of 512 images on a V100 takes 3.8 times that of 256: a line of
+    its own from 256 on was no jump.
+    """
+    times = [
+        0.1077,
+        0.1151,
+        0.1668,
+        0.2388,
+        0.3428,
+        0.7173,
+        1.332,
+        2.1895,
+        4.4171,
+        16.7759,
+        33.7587,
+    ]
+    rows = [(2**at, 0, time, None, None) for at, time in enumerate(times)]
+    (curve,) = explain_curves(steps(rows), 0.05)
+    assert [event.at for event in claimed(curve.events)] == [512]
+
+
+def test_rises_that_are_surely_none_leave_fewer_tests():
+    """All of fifty curves that do not rise were tests of a cliff, too: 51 times 0.0018 is noise."""
+    alike = [steps([(1, 0, 100, None, None), (2, 0, 101, None, None)]) for _ in range(50)]
+    cliff = steps([(1, 0, 100, None, None), (2, 0, 250, None, None)])
+    table = pd.concat([each.assign(problem=str(at)) for at, each in enumerate([*alike, cliff])])
+    said = {curve.problem for curve in explain_curves(table, 0.05) if claimed(curve.events)}
+    assert said == {"50"}
+
+
 def test_a_published_spread_over_the_root_of_its_steps_overrules_the_stated_error():
     curve = cost_curve(steps([(1, 0, 100, 100, 0.02), (2, 0, 230, None, None)]), noise=0.05)
     assert curve.errors_ms == pytest.approx([100 * 0.02 / 10, 230 * 0.05])

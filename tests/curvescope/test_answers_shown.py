@@ -53,11 +53,12 @@ def in_order(text, *wanted):
     return True
 
 
-def test_what_was_noticed_while_measuring_is_said_before_the_curve(tmp_path, text_of):
+def test_what_was_noticed_while_measuring_is_said_below_the_answer(tmp_path, text_of):
     warning = "1 other process (process 40) used this GPU while it was measured."
     write_planted(tmp_path / "r", warnings=[warning])
-    assert in_order(text_of("explain", tmp_path / "r", "--all"), warning, "step ms") is True
-    assert in_order(text_of("explain", tmp_path / "r"), f"! {warning[:40]}", "ms a step") is True
+    assert in_order(text_of("explain", tmp_path / "r", "--all"), "step ms", warning) is True
+    page = text_of("explain", tmp_path / "r")
+    assert in_order(page, "ms a step", "FOUND", f"! {warning[:40]}", "NEXT") is True
 
 
 def with_open(found, *answers):

@@ -13,6 +13,7 @@ from curvescope.profiling.measure.visits import Visit
 from ..profiling.measure.fake_measurers import machine
 from ..profiling.readers.nsys_export import kernel, launch, push_pop, write_export
 from ..shared import PROFILES
+from ..tables import ask_each
 from .recordings import write_planted
 
 
@@ -271,7 +272,7 @@ class OfVersion:
             return machine()
         if method == "prepare":
             return 1_000_000_000
-        if method == "files":
+        if method in ("files", "losses"):
             return []
         return Visit([{"start_ns": 0, "duration_ns": round(self._step_ns * self._about(0.01))}])
 
@@ -298,3 +299,31 @@ def test_a_version_that_takes_three_times_as_long_fails_and_the_same_twice_passe
     assert 1 / slow["speedup"] == pytest.approx(3, rel=0.06)
     assert same["speedup"] == pytest.approx(1, rel=0.06)
     document_of(*command, *measured, code=0)
+
+
+FALLING = [1 / (1 + number) for number in range(50)]
+
+
+@ask_each(
+    ("losses", "sentences"),
+    [
+        (FALLING, ["Loss, mean of the last 10 of 50 steps from one seed, one run each: A 0.022"]),
+        ([2 * loss for loss in FALLING], ["one run each: A 0.022", "B trains worse: its loss is"]),
+        ([1.0, 1.0, None], ["B trains worse: its loss is not finite at step 3."]),
+        ([], []),
+    ],
+)
+def test_a_version_that_trains_worse_is_told(losses, sentences, tmp_path, capsys):
+    folder = tmp_path / f"{len(losses)} {losses[-1:]}"
+    write_planted(folder / "base", "unexplained", seed=1, losses=FALLING)
+    write_planted(folder / "head", "unexplained", seed=2, losses=losses)
+    assert main(["compare", str(folder / "base"), str(folder / "head")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert all(sentence in said for sentence in sentences)
+    assert ("trains worse" in said) == any("trains worse" in each for each in sentences)
+    assert ("Loss, mean" in said) == any("one run each" in each for each in sentences)
+    summary = folder / "summary.md"
+    line = ["compare", folder / "base", folder / "head", "--summary", summary]
+    assert main([str(part) for part in line]) == 0
+    assert ("trains worse" in summary.read_text()) == ("trains worse" in said)
+    capsys.readouterr()

@@ -51,6 +51,7 @@ VALUES = {
     "--capture": "RUN",
     "--count": "4",
     "--gpu": "0",
+    "--diff": "train.py",
     "--explain": "0",
     "--fail-over": "5%",
     "--graph-data": "RUN",

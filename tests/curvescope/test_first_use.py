@@ -24,7 +24,7 @@ def step_file(tmp_path):
     [
         (("diagnos",), "invalid choice: 'diagnos'; did you mean diagnose?"),
         (("bench", "gem"), "invalid choice: 'gem'; did you mean gemm?"),
-        (("diagnose", "alexnet", "--batch", "-3..4"), "--batch -3..4: not batch sizes"),
+        (("diagnose", "alexnet", "--batch", "-3..4"), "--batch -3..4: write sizes of at least 1"),
     ],
 )
 def test_what_is_wrong_is_said(words, said, command, tmp_path):

@@ -29,6 +29,7 @@ KINDS = {
     "compare": {"compare", "table", "maps"},
     "doctor": {"doctor", "devices", "networks"},
     "sweep": {"table"},
+    "runs": {"runs", "history"},
     "replay": {"replay"},
     "ceilings": {"ceilings"},
     "compile": {"compile"},

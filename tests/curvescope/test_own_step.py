@@ -149,7 +149,7 @@ def test_the_step_command_runs_an_own_step_in_ranges(command, workplace):
             ("--step", "tiny_lm:make_step", "--axis", "tokens"),
             "write a name and values, e.g. tokens=128..4096",
         ),
-        (("--step", "tiny_lm:make_step", "--axis", "tokens=0"), "values start at 1 and increase"),
+        (("--step", "tiny_lm:make_step", "--axis", "tokens=0"), "write sizes of at least 1"),
         (
             ("--step", "tiny_lm:make_step", "--axis", "x=1,2", "--axis", "x=3"),
             "give the values of x once",

@@ -119,3 +119,39 @@ def test_a_mark_with_another_setting_says_what_it_takes(pytester):
     result = pytester.runpytest()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*takes batches= and protocol=*"])
+
+
+TABLE = "[tool.curvescope]\nbatch = [4, 8, 16]\n"
+
+
+@pytest.mark.parametrize(
+    ("mark", "call", "sizes", "source"),
+    [
+        ("", "", {4, 8, 16}, " (with the batches of pyproject.toml):"),
+        ("@pytest.mark.curvescope(batches=(2, 4, 8))", "", {2, 4, 8}, ":"),
+        ("", ", (1, 2, 8)", {1, 2, 8}, ":"),
+    ],
+)
+def test_a_project_has_the_sizes_that_neither_call_nor_mark_gives(
+    mark, call, sizes, source, pytester
+):
+    step = STEPS.replace("def test_step", f"{mark}\ndef test_step").replace(
+        "(make_step, (4, 8, 16), PROTOCOL)", f"(make_step{call}, protocol=PROTOCOL)"
+    )
+    head = "import pytest\nNOISE = 0.005\n"
+    pytester.makepyprojecttoml(TABLE)
+    straight = f"{head}{STRAIGHT}{step}    assert set(calls) == {sizes}\n"
+    pytester.makepyfile(test_it=straight)
+    pytester.runpytest().assert_outcomes(passed=1)
+    pytester.makepyfile(test_it=f"{head}EXTRA = lambda batch: 60 * (batch >= 8)\n{step}")
+    failed = pytester.runpytest()
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines([f"*new anomal* in test_step{source}"])
+
+
+def test_an_unknown_key_of_a_project_ends_pytest_and_the_known_ones_are_named(pytester):
+    pytester.makepyfile(test_it="def test_step(no_new_anomaly):\n    pass\n")
+    pytester.makepyprojecttoml("[tool.curvescope]\nbatches = [1, 2]\n")
+    result = pytester.runpytest()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*there is no key batches. Its keys are step, batch,*"])

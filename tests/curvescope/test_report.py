@@ -606,7 +606,11 @@ def test_numbers_read_as_in_the_terminal(page):
     calls = [("number", (4,)), ("signed", (3,))] + [
         ("quantity", (unit, 3)) for unit in ("B", "B/s", "FLOP/s", "Hz")
     ]
-    python = {name: getattr(numbers, name) for name, _ in calls}
+    python = {
+        "number": numbers.number,
+        "signed": numbers.with_sign,
+        "quantity": numbers.quantity,
+    }
     with Page(page) as opened:
         for name, rest in calls:
             for value in values:

@@ -37,7 +37,7 @@ RUN = [
 ]
 
 
-@pytest.mark.parametrize("path", reference.COMMITTED, ids=lambda path: str(path.relative_to(DOCS)))
+@pytest.mark.parametrize("path", reference.COMMITTED, ids=lambda path: path.name)
 def test_reference_is_what_the_code_says(path):
     assert path.read_text() == reference.COMMITTED[path](), (
         "run `python docs/generate_reference.py`"
@@ -373,3 +373,11 @@ def test_every_table_that_the_page_of_evidence_names_is_kept():
 def first_cells(table):
     """The first cells of the rows of a table, without a number before and brackets behind."""
     return set(re.findall(r"^\| (?:\d+ )?([^|(]+?) (?:\([^|]*\) )?\|", table, re.MULTILINE))
+
+
+def test_every_page_for_users_is_in_the_index_for_agents():
+    """With its title, and text that leads to no block that the index leaves out."""
+    text = (DOCS / "llms.txt").read_text()
+    rows = re.findall(r"^- \[(.+)\]\((\w+)\.html\): (.+)$", text, re.MULTILINE)
+    assert {page for _, page, _ in rows} == {path.stem for path in DOCS.glob("*.md")} - {"index"}
+    assert all(summary.endswith(".") for _, _, summary in rows)

@@ -2,6 +2,9 @@
 
 `--list networks` lists the networks that are known by name, and `--list devices` the GPUs of the
 table of devices. `--card gtx1080` prints one of these GPUs, each number with its source.
+
+`--completion bash` prints a script that completes commands, options, networks, GPUs and recordings:
+`curvescope doctor --completion bash > ~/.local/share/bash-completion/completions/curvescope`.
 """
 
 from __future__ import annotations
@@ -44,10 +47,19 @@ class DoctorDocument:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", choices=("devices", "networks"), help="what to list instead")
     parser.add_argument("--card", metavar="GPU", help="GPU whose numbers to print, e.g. gtx1080")
+    parser.add_argument(
+        "--completion", choices=("bash", "zsh"), help="print the script of completion for a shell"
+    )
     options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.completion is not None:
+        from ...completion import script_for
+
+        refuse_given(args, "--completion prints a script alone", "--list", "--card", "--json")
+        print(script_for(args.completion), end="")
+        return 0
     if args.list == "networks":
         refuse_given(args, "Networks have no GPU", "--card")
         from .networks import list_networks

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +24,10 @@ from ...analysis.render import terminal
 from ...base.counted import counted
 from ...base.endings import answer_if_interrupted
 from ...base.errors import CurvescopeError
+from ...base.sizes import doubled, parse_sizes
 from ...base.torch_runtime import import_torch, pick_device
 from ...parsers import group
 from ...profiling.hardware.host import usable_cores
-from ...profiling.measure.protocol import doubled
 from ...profiling.recording.axis import MODES
 from ...profiling.recording.rank_info import RankInfo, find_launched_rank
 from ...profiling.workload.networks import names
@@ -260,18 +259,12 @@ def _device_counts(args: argparse.Namespace, device_count: int, per_node: int) -
     """The numbers of devices to measure, always with one."""
     counts = {1}
     if args.devices:
-        counts.update(_counts("--devices", args.devices))
+        counts.update(parse_sizes("--devices", args.devices))
     if args.nodes:
-        counts.update(per_node * nodes for nodes in _counts("--nodes", args.nodes))
+        counts.update(per_node * nodes for nodes in parse_sizes("--nodes", args.nodes))
     if not args.devices and not args.nodes:
         counts.update(doubled(1, device_count), (device_count,))
     return tuple(sorted(counts))
-
-
-def _counts(option: str, text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", text):
-        raise CurvescopeError(f"{option} {text}: write numbers from 1, e.g. 1,2,4.")
-    return tuple(map(int, text.split(",")))
 
 
 def _device(args: argparse.Namespace) -> str:

@@ -127,6 +127,38 @@ def test_a_call_that_makes_a_context_is_no_memory_pressure(tmp_path, advice):
     assert (first.at_most_ms, first.where) == (pytest.approx(1000.0), "cudaFree")
 
 
+def test_libraries_around_streams_that_are_made_are_a_first_use(tmp_path, advice):
+    """It was code of the host, to run beside the step; nothing records the loading itself."""
+    kernels = [(0.0, 0.01, "fill", 1), (2400.0, 50.0, "work", 3)]
+    calls = [(0.0, 0.01, "cudaLaunchKernel", 1), (2399.9, 0.01, "cudaLaunchKernel", 3)]
+    ranges = [(0.0, 2500.0, "forward")]
+
+    def causes(length):
+        made = (1870.0, length, "cudaStreamCreateWithFlags", 2)
+        return advice(trace_of(tmp_path / f"{length}.json", kernels, [*calls, made], ranges))[1]
+
+    told = causes(475.0)
+    assert set(told) == {"work of a first use"}
+    first = told["work of a first use"].suggestion
+    assert first.at_most_ms == pytest.approx(2399.9, rel=1e-3)
+    assert set(causes(1.0)) == {"host code in one gap"}
+
+
+def test_a_context_before_many_steps_is_no_work_of_a_mean_step(tmp_path, advice):
+    """Nothing marks where the first step begins, so that it held the set-up of the program."""
+    kernels, ranges, calls = [], [], [(0.0, 1000.0, "cudaFree", 100)]
+    for step in range(10):
+        at = 1010.0 + 10 * step
+        calls.append((at, 0.01, "cudaLaunchKernel", step + 1))
+        kernels.append((at + 1.0, 7.0, "gemm", step + 1))
+        ranges.append((at + 8.5, 0.5, "Optimizer.step#SGD.step"))
+    operators = [(0.0, 1005.0, "aten::empty")]
+    found, told = advice(trace_of(tmp_path / "steps.json", kernels, calls, ranges, operators))
+    assert "work of a first use" not in told
+    assert found.breakdown.time_ms == pytest.approx(10.0)
+    assert found.breakdown.set_aside.startswith("1 of 10 profiled steps set aside")
+
+
 def test_a_module_that_is_loaded_is_no_batch(tmp_path, advice):
     calls = [(0.0, 0.1, "cudaMemcpyAsync", 1), (0.2, 1.9, "cuLibraryLoadData", 2)]
     calls += [(2.12, 0.02, "cudaLaunchKernel", 3), (2.3, 0.1, "cudaMemcpyAsync", 4)]

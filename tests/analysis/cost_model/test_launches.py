@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 
-from curvescope.analysis.cost_model.choice import get_library
+from curvescope.analysis.cost_model.choice import estimate_products_of, get_library
 from curvescope.analysis.cost_model.constants import (
     PEAK_SHARES,
     Constants,
@@ -10,7 +13,13 @@ from curvescope.analysis.cost_model.constants import (
 )
 from curvescope.analysis.cost_model.launches import TILES, ModelledGpu
 from curvescope.analysis.cost_model.networks import estimate_step, load_operations
-from curvescope.analysis.cost_model.problems import PHASES, Convolutions, Products
+from curvescope.analysis.cost_model.problems import (
+    NARROW,
+    PHASES,
+    Convolutions,
+    Products,
+    product_kinds,
+)
 from curvescope.analysis.cost_model.product import estimate_products
 from curvescope.analysis.cost_model.recording import machine_for
 from curvescope.analysis.cost_model.tensor_cores import (
@@ -23,6 +32,8 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
 from ...tables import ask_each
+
+PUBLISHED = Path(__file__).parents[3] / "benchmarks" / "published"
 
 
 @pytest.fixture
@@ -79,6 +90,19 @@ def test_the_slowest_limit_decides():
     )
     assert alone == pytest.approx(1e-3)
     assert 1e-3 < tied < 1.26e-3
+
+
+def test_narrow_products_of_pascal_are_a_quarter_off_in_the_mean():
+    """DRAM's share decides what they take; DeepBench, P100 with cuBLAS 8."""
+    table = pd.read_csv(PUBLISHED / "deepbench_gemm.csv")
+    rows = table[table.gpu == "Tesla P100"]
+    problems = Products(rows.m, rows.n, rows.k, (rows.a_t == "T").to_numpy(), 1)
+    p100, library = machine_for(get_device("p100")), get_library("cudnn6")
+    time_s = estimate_products_of(problems, p100, library).time_s
+    is_narrow = product_kinds(problems.flops, problems.touched_bytes) == NARROW
+    error = (time_s * 1e3 / rows.time_ms.to_numpy() - 1)[is_narrow]
+    assert np.abs(error).mean() < 0.27
+    assert abs(np.median(error)) < 0.05
 
 
 def test_a_deep_product_with_a_small_output_is_split(machine):

@@ -1,13 +1,18 @@
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from curvescope.analysis.cost_model.choice import get_library
+from curvescope.analysis.cost_model.constants import load_fitted
+from curvescope.analysis.cost_model.frameworks import FRAMEWORKS
 from curvescope.analysis.cost_model.networks import estimate_step, load_operations
 from curvescope.analysis.cost_model.recording import machine_for
+from curvescope.analysis.cost_model.streaming import ELEMENTWISE
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
@@ -78,6 +83,51 @@ def test_a_convolution_behind_parameters_has_a_data_gradient():
         {**vgg, "operations": [normalise, *vgg["operations"]]}, [4], machine_for(GTX1080), LIBRARY
     )
     assert "conv1_1" in {t.layer for t in modelled.terms if t.kind == "backward_data"}
+
+
+def test_torch7_computes_the_gradient_of_the_images():
+    rules = FRAMEWORKS["torch7"]
+    with_images, without = (
+        step("vgg_a", [16], kind="forward+backward", framework=framework)
+        for framework in (rules, replace(rules, image_gradient=False))
+    )
+    (first,) = (t for t in with_images.terms if (t.layer, t.kind) == ("conv1_1", "backward_data"))
+    assert with_images.device_s[0] == pytest.approx(without.device_s[0] + first.time_s[0])
+    # Three channels leave most of an output tile empty: more than their FLOPs at the peak.
+    assert first.time_s[0] > 2 * first.flops[0] / GTX1080.peak_flops_per_s()
+
+
+def test_a_normalisation_reads_its_input_once_in_inference_only():
+    def times(framework):
+        terms = step("resnet50", [16], kind="forward", framework=FRAMEWORKS[framework]).terms
+        return [(t.bytes_compulsory[0], t.time_s[0]) for t in terms if t.op == "native_batch_norm"]
+
+    for (inferred, inferred_s), (trained, trained_s) in zip(
+        times("mxnet"), times("torch7"), strict=True
+    ):
+        assert inferred == pytest.approx(2 / 3 * trained)
+        assert inferred_s < trained_s
+
+
+def test_a_relu_takes_as_long_as_cudnn_scope_measured():
+    # cudnn_scope (cuDNN 7.6): ReLUs of 4 to 300 MB in benchmarks/published/cudnn_other_layers.csv.
+    table = pd.read_csv(PUBLISHED / "cudnn_other_layers.csv")
+    relus = table[table.layer == "CUDNN_ACTIVATION_FWD"]
+    moved = 2 * 4 * relus.n * relus.c * relus.h * relus.w
+    cards = {"K80": "k80", "M60": "m60", "V100": "v100", "TITAN_V": "titan_v",
+             "RTX_6000": "quadro_rtx6000"}  # fmt: skip
+    errors = {}
+    for card, key in cards.items():
+        rows = relus.card.str.contains(card) & moved.between(8e6, 600e6)
+        device = get_device(key)
+        launch = machine_for(device).streaming("relu", moved[rows].to_numpy(), ELEMENTWISE)
+        error = np.median(np.log(launch.time_s * 1e3 / relus.time_ms[rows]))
+        errors.setdefault(device.architecture, []).append(error)
+    by_architecture = [np.mean(logs) for logs in errors.values()]
+    assert np.mean(by_architecture) == pytest.approx(0, abs=0.02)
+    # No one share fits all architectures: the spread of the model's error holds the difference.
+    spread = load_fitted().spreads["streaming"].gpu
+    assert np.std(by_architecture, ddof=1) == pytest.approx(spread, abs=0.02)
 
 
 # One for each of ResNet-50's 16 shortcuts, three for each of GoogLeNet's nine modules of four
@@ -246,8 +296,8 @@ def test_a_max_pool_forward_is_slower_than_a_stream_on_old_cards():
         if t.layer == "pool1" and t.phase == "forward"
     )
     machine = machine_for(get_device("k40"))
-    stream_s = machine.streaming("stream", pool.bytes_compulsory).time_s
-    assert pool.time_s == pytest.approx(1.8 * stream_s)
+    relu_s = machine.streaming("relu", pool.bytes_compulsory, ELEMENTWISE).time_s
+    assert pool.time_s == pytest.approx(1.8 * relu_s)
 
 
 def test_linear_layers_are_refused_where_their_kernels_are_not_known():

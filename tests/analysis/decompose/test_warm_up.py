@@ -1,4 +1,4 @@
-"""Of a profile the first step is set aside where nothing recorded says why it is slow, and a step
+"""Of a profile the first step is set aside where no recorded work says why it is slow, and a step
 whose counters say that it was disturbed; no other, however long.
 """
 
@@ -18,14 +18,14 @@ STEPS, STEP_MS, KERNEL_MS, SLOW_MS = 10, 10.0, 6.0, 40.0
 MS = 1_000_000
 
 
-def write_profile(path, slow, *, more=(), **counters):
-    """Ten steps of 10 ms with a kernel of 6 ms each; step `slow` takes 30 ms more. `more` are rows
-    of other tables in it, as (table, name, ms).
+def write_profile(path, slow, *, slow_ms=SLOW_MS, more=(), **counters):
+    """Ten steps of 10 ms with a kernel of 6 ms each; step `slow` takes longer. `more` are rows of
+    other tables in it, as (table, name, ms).
     """
     steps, tables = [], {"kernels": [], "ranges": [], "api_calls": []}
     start_ns = 0
     for step in range(STEPS):
-        ns = int((SLOW_MS if step == slow else STEP_MS + 0.01 * (step % 3)) * MS)
+        ns = int((slow_ms if step == slow else STEP_MS + 0.01 * (step % 3)) * MS)
         of_step = {"step": step, "batch": 8, "round": 0, "index": step, "start_ns": start_ns}
         steps.append({**of_step, "duration_ns": ns, "profiled": True, "mode": "training"})
         work = [("kernels", "gemm", KERNEL_MS), ("ranges", f"ProfilerStep#{step}", ns / MS)]
@@ -80,9 +80,9 @@ def test_a_first_slow_step_without_a_reason_is_a_warm_up(tmp_path):
     found = break_down_recording(recording)
     assert (found.n_used, found.n_profiled) == (STEPS - 1, STEPS)
     assert found.set_aside == (
-        "1 of 10 profiled steps set aside, as a counter says or as a warm-up for which nothing "
-        "recorded is the reason: 40.00 ms (number 1); the others take 10.00 to 10.02 ms. With them "
-        "all steps take 130.1 ms."
+        "1 of 10 profiled steps set aside, as a counter says or as a warm-up for which no recorded "
+        "work is the reason: 40.00 ms (number 1); the others take 10.00 to 10.02 ms. With them all "
+        "steps take 130.1 ms."
     )
 
 
@@ -113,6 +113,16 @@ def test_a_reason_for_little_of_it_is_none(tmp_path):
     assert judge_steps(recording, recording.frame("steps"))["set_aside"].tolist() == (
         [True] + [False] * (STEPS - 1)
     )
+
+
+def test_a_call_that_makes_a_context_is_no_reason(tmp_path):
+    """No later step makes one; many short calls of that name are work of the program."""
+    context = [("api_calls", "cudaFree", 400.0)]
+    recording = write_profile(tmp_path / "context", slow=0, slow_ms=500.0, more=context)
+    assert numbers_used(recording) == [*range(1, STEPS)]
+    frees = [("api_calls", "cudaFree", 40.0)] * 10
+    recording = write_profile(tmp_path / "frees", slow=0, slow_ms=500.0, more=frees)
+    assert judge_steps(recording, recording.frame("steps"))["set_aside"].sum() == 0
 
 
 def test_a_step_whose_threads_waited_for_a_core_is_set_aside(tmp_path):

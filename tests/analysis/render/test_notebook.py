@@ -43,6 +43,7 @@ def test_a_diagnosis_and_its_anomaly_render_themselves():
     found = diagnose(replace(recorded, kernel_times=times_of(steps, kernels)))
     html = found._repr_html_()
     drawn = {"pre", "ol", "li", "p", "b", "br", "small", "table", "tr", "th", "td", "div"}
+    drawn |= {"svg", "rect", "text", "polyline", "circle", "title"}  # the picture
     assert tags(html) == drawn
     assert "&lt;img src=x" in html
     assert found.explanations[0]._repr_html_() in html

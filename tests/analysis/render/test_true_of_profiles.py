@@ -43,8 +43,9 @@ def test_steps_that_wait_for_the_loader_are_steps(imported_profile, document_of,
     assert loader["time_ms"] == pytest.approx(175.6, rel=0.01)
     text = said("breakdown", path)
     assert (
-        "1 of 30 profiled steps set aside, as a counter says or as a warm-up for which nothing "
-        "recorded is the reason: 4451 ms (number 1); the others take 124.0 to 829.3 ms." in text
+        "1 of 30 profiled steps set aside, as a counter says or as a warm-up for which no "
+        "recorded work is the reason: 4451 ms (number 1); the others take 124.0 to 829.3 ms."
+        in text
     )
     assert "another kind" not in text
 

@@ -249,6 +249,11 @@ def test_the_recording_says_what_ran_and_where_but_not_who(recorded):
         ("1..32", (1, 2, 4, 8, 16, 32)),
         ("1,3,9", (1, 3, 9)),
         ("32..160:64", (32, 96, 160)),
+        ("1..16+5", (1, 6, 11, 16)),
+        ("1..256*4", (1, 4, 16, 64, 256)),
+        ("2..7*2", (2, 4)),
+        ("1,2,4..16", (1, 2, 4, 8, 16)),
+        ("1..4+1,8..32", (1, 2, 3, 4, 8, 16, 32)),
         ("3..13", (3, 6, 12)),
         ("7", (7,)),
     ],
@@ -257,7 +262,25 @@ def test_batch_sizes(text, expected):
     assert parse_batches(text) == expected
 
 
-@ask_each("text", ["0", "0..8", "4,2", "2,2", "-1", "8..4", "a", "", "1..8:0", "1.5", "1,,2"])
+@ask_each(
+    "text",
+    [
+        "0",
+        "0..8",
+        "4,2",
+        "2,2",
+        "-1",
+        "8..4",
+        "a",
+        "",
+        "1..8:0",
+        "1..8*1",
+        "1..8+0",
+        "8..1+1",
+        "1.5",
+        "1,,2",
+    ],
+)
 def test_bad_batch_sizes_are_refused(text):
     with pytest.raises(CurvescopeError, match="--batch"):
         parse_batches(text)

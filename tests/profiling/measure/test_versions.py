@@ -89,8 +89,9 @@ class Started:
     `slow` 20 ms.
     """
 
-    def __init__(self, files=(), fails=None):
+    def __init__(self, files=(), fails=None, losses=()):
         self.calls, self._files, self._fails, self._numbers = [], list(files), fails, count()
+        self._losses = losses
 
     def __call__(self, python, folder, variables, make, configuration):
         return Process(self, next(self._numbers), folder)
@@ -106,6 +107,8 @@ class Process:
             return machine()
         if method == "files":
             return self._of._files
+        if method == "losses":
+            return self._of._losses
         if method == "prepare":
             return 5_000_000_000
         batch, how = arguments
@@ -146,6 +149,16 @@ def test_each_version_is_visited_in_every_round_and_gets_fresh_processes_after_f
     assert together[0]["run"] == together[1]["run"]
     assert [one["rounds_of_process"] for one in together] == [4, 4]
     assert [recording.meta["setup_s"] for recording in recordings] == [{"1": 5.0}] * 2
+
+
+@ask_each(
+    ("losses", "recorded"),
+    [([0.5, 0.25], [0.5, 0.25]), ([2.0, None], [2.0, None]), (Empty("failed", "x"), [])],
+)
+def test_each_version_has_the_losses_of_its_first_steps(losses, recorded, tmp_path):
+    folder = tmp_path / f"with {len(recorded)} {recorded[-1:]}"
+    paths = measured(folder, Started(losses=losses))
+    assert [open_recording(path).meta["losses"] for path in paths] == [recorded, recorded]
 
 
 def test_the_run_ends_between_processes_once_the_answer_is_known(tmp_path):

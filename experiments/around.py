@@ -153,7 +153,8 @@ def read_problems(call: RecordedCall, kind: Kind, precision: str | None) -> list
 
 
 def _list_extents(kind: Kind) -> list[str]:
-    return [each.name for each in fields(kind) if each.type == "int" and each.name != "groups"]
+    numbers = [each.name for each in fields(kind) if each.type == "int"]
+    return [name for name in numbers if name not in ("groups", "batch")]
 
 
 def _check_extents(kind: Kind, extents: Sequence[str]) -> None:

@@ -73,6 +73,11 @@ class Attention(Labelled):
         return self._fill_template(" ".join(parts), axis)
 
     @property
+    def has_several(self) -> bool:
+        """As of `Labelled`: two products and a softmax."""
+        return True
+
+    @property
     def shape(self) -> tuple[int, int, int, int]:
         """Shape of queries, keys, values and result, and of the gradient of each."""
         return self.batch, self.heads, self.length, self.size

@@ -30,9 +30,14 @@ def _kernels_of(source: str, *names: str, **launch: int) -> list[CudaKernel]:
     return [CudaKernel(name, source, **launch) for name in names]
 
 
+# Steps of a round on each of the 8 chains, as cuda/peak.cu has them.
+_LANE_STEPS, _TENSOR_STEPS = 64, 16
+
+
 def _peak(name: str, flops_per_step: int, since: int = 35) -> CudaKernel:
-    """An arithmetic peak; its rounds are 16 steps on each of 8 chains."""
-    flops = flops_per_step * 16 * 8
+    """An arithmetic peak, of the tensor cores if its name says so."""
+    steps = _TENSOR_STEPS if name.endswith("_tensor") else _LANE_STEPS
+    flops = flops_per_step * steps * 8
     return CudaKernel(f"peak_{name}", "peak", since=since, flops_per_thread_round=flops)
 
 
@@ -64,6 +69,7 @@ KERNELS = (
     *_PRODUCTS,
     *_CONVOLUTIONS,
     *_MEMORY,
+    CudaKernel("mix_fp32", "mix"),
     CudaKernel("chase_link", "latency"),
     CudaKernel("chase", "latency", block_threads=1),
     CudaKernel("empty", "launch", block_threads=1024),
@@ -83,6 +89,7 @@ def _wgmma_peak(precision: str, depth: int) -> CudaKernel:
 
 WGMMA_DEPTHS = {"fp16": 16, "bf16": 16, "tf32": 8, "fp8": 32, "int8": 32}
 HOPPER_KERNELS = tuple(_wgmma_peak(*item) for item in WGMMA_DEPTHS.items())
+BY_NAME = {kernel.name: kernel for kernel in (*KERNELS, *HOPPER_KERNELS)}
 
 
 def tile_grid(rows: int, columns: int, groups: int = 1) -> tuple[int, int, int]:

@@ -18,12 +18,15 @@ from .attention import ALGORITHMS, Attention
 from .attention import DIRECTIONS as ATTENTION_DIRECTIONS
 from .backends import Backend
 from .conv import DIRECTIONS, Conv
+from .experts import ALGORITHMS as EXPERT_ALGORITHMS
+from .experts import Experts
 from .gemm import Gemm
 from .latency import Latency
 from .launch import KINDS as LAUNCHES
 from .launch import Launch
 from .levels import memory_levels
 from .memory import KINDS, Memory
+from .mix import Mix
 from .peak import PeakRounds
 from .row_operators import KINDS as ROW_KINDS
 from .row_operators import RowOperator
@@ -42,7 +45,8 @@ def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, 
     """Problems to measure: backend, what the result stands for, and sweep.
 
     That is a precision, whose products (of `library`) have random operands, a memory level, or the
-    units of one, e.g. `units fp32`, where a GPU's kernel (of `streams`) multiplies constants.
+    units of one, e.g. `units fp32`, where a GPU's kernel (of `streams`) multiplies constants. A
+    kernel that is a lower bound is left out: the library's products pass it.
     """
     problems: list[tuple[Backend, str, Sweep]] = []
     extent = GEMM_EXTENTS[library.describe()["kind"]]
@@ -51,6 +55,8 @@ def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, 
         gemm = Gemm(extent, extent, extent, "TN" if precision == "fp8" else "NN", precision)
         problems.append((library, precision, single(gemm)))
     for peak in map(streams.peak, streams.peak_precisions):
+        if isinstance(peak, PeakRounds) and peak.beyond:
+            continue
         prefix = _UNITS if isinstance(peak, PeakRounds) else ""
         problems.append((streams, prefix + peak.precision, single(peak)))
     for level in memory_levels(streams.describe()):
@@ -67,10 +73,14 @@ def every_problem(streams: Backend, library: Backend) -> list[tuple[Backend, Swe
     for algorithm, direction in product(ALGORITHMS, ATTENTION_DIRECTIONS):
         attention = Attention(4, 8, 512, 64, algorithm, direction=direction)
         problems.append((library, attention))
+    problems += [
+        (library, Experts(8, 1024, 1024, 1024, algorithm)) for algorithm in EXPERT_ALGORITHMS
+    ]
     problems += [(library, RowOperator(4096, 1024, kind)) for kind in ROW_KINDS]
     device = streams.describe()
     for level in memory_levels(device):
         problems += [(streams, Memory(kind, level.size_bytes)) for kind in KINDS]
+    problems.append((streams, Mix(16, memory_levels(device)[-1].size_bytes)))
     levels_of_thread = memory_levels(device, processors=1)
     problems += [(streams, Latency(level.size_bytes)) for level in levels_of_thread]
     problems += [(library, Launch(kind)) for kind in LAUNCHES]

@@ -14,24 +14,24 @@ from typing import Any
 import numpy as np
 
 from .backends import UnsupportedError
-from .catalog import HOPPER_KERNELS, KERNELS, tile_grid
+from .catalog import BY_NAME, CudaKernel, tile_grid
 from .conv import Conv
 from .gemm import Gemm
 from .latency import Latency
 from .launch import Launch
 from .memory import SCALAR, Memory
-from .peak import PeakRounds
+from .mix import Mix
+from .peak import A, B, PeakRounds
 from .problem import Array, Problem
 
 _BLOCK_THREADS = 256
-# Eight blocks of 256 fill an SM's 2048 threads; the memory kernels loop over the rest.
-_BLOCKS_PER_SM = 8
 _MOST_ELEMENTS = 2**31 - 1  # the kernels count elements in int
 _CHASE_UNROLL = 16
 # Least bytes of a launch of a memory kernel, by repeated passes: 0.2 ms at the 8 TB/s of an H200's
 # L2, where a launch takes the host 3 to 7 µs.
 BYTES_PER_LAUNCH = 2_000_000_000
-UNLIKELY_SUM = np.float32(np.finfo(np.float32).max)  # a read writes its sum if it is this
+# A read writes the sums above this: none, or all.
+NO_SUM, ALL_SUMS = np.float32(np.finfo(np.float32).max), np.float32(np.finfo(np.float32).min)
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,19 @@ class LaunchPlan:
     read: Read | None  # None: it keeps no result
     setup: tuple[KernelLaunch, ...] = ()  # run once before timing
     checked: KernelLaunch | None = None  # the one to verify, where it is not the timed one
-    repeats: int = 1  # of the problem in the timed launch; `checked` has one
+    repeats: int = 1  # of the problem in the timed launch
+    once: KernelLaunch | None = None  # one repetition, where the timed launch makes several
 
 
 # The result, from functions that give a buffer's contents and its address by index.
 Read = Callable[[Callable[[int], Array], Callable[[int], int]], Array]
 _Operands = tuple[Array, ...]
+# How many blocks of a kernel, by its name, run at once on the device.
+Resident = Callable[[str], int]
 
 
-def plan(problem: Problem, operands: _Operands, sm_count: int) -> LaunchPlan:
-    """The launches of a problem on a device with so many SMs.
+def plan(problem: Problem, operands: _Operands, resident: Resident) -> LaunchPlan:
+    """The launches of a problem on a device.
 
     Raises:
         UnsupportedError: no kernel exists for it.
@@ -79,11 +82,11 @@ def plan(problem: Problem, operands: _Operands, sm_count: int) -> LaunchPlan:
     make = _PLANS.get(type(problem))
     if make is None:
         raise UnsupportedError(f"Curvescope has no CUDA kernel for {type(problem).__name__}")
-    if isinstance(problem, (Gemm, Conv, Memory)) and problem.precision != "fp32":
+    if isinstance(problem, (Gemm, Conv, Memory, Mix)) and problem.precision != "fp32":
         raise UnsupportedError(
             "Curvescope's CUDA kernels are fp32; the torch backend offers other precisions"
         )
-    launches = make(problem, operands, sm_count)
+    launches = make(problem, operands, resident)
     if any(buffer.size > _MOST_ELEMENTS for buffer in launches.buffers):
         raise UnsupportedError(
             f"Curvescope's CUDA kernels handle at most {_MOST_ELEMENTS} elements"
@@ -91,11 +94,20 @@ def plan(problem: Problem, operands: _Operands, sm_count: int) -> LaunchPlan:
     return launches
 
 
+def refuse_beyond_sgemm(problem: Gemm) -> None:
+    """Refuse what Curvescope's own matrix products do not do."""
+    if problem.batch > 1 or problem.has_epilogue:
+        raise UnsupportedError(
+            "Curvescope's own products are single and have no epilogue; the torch backend's may"
+        )
+
+
 def _read_float64(index: int, shape: tuple[int, ...]) -> Read:
     return lambda fetch, address: fetch(index).reshape(shape).astype(np.float64)  # noqa: ARG005 - no address needed
 
 
-def _gemm(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # noqa: ARG001
+def _gemm(problem: Any, operands: _Operands, resident: Resident) -> LaunchPlan:  # noqa: ARG001
+    refuse_beyond_sgemm(problem)
     # Column-major C = op(A) op(B) is row-major Cᵀ = op(B)ᵀ op(A)ᵀ, and an array in C order is the
     # transposed matrix.
     transposes = problem.transpose[::-1].lower()
@@ -130,7 +142,7 @@ def convolution_launch(problem: Conv) -> KernelLaunch:
     return KernelLaunch(kernel, grid, (Buffer(0), Buffer(1), Buffer(2), structure))
 
 
-def _conv(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # noqa: ARG001
+def _conv(problem: Any, operands: _Operands, resident: Resident) -> LaunchPlan:  # noqa: ARG001
     if problem.layout != "nchw":
         raise UnsupportedError("Curvescope's CUDA convolution needs the NCHW layout")
     result = np.zeros(problem.shape, np.float32)
@@ -138,7 +150,7 @@ def _conv(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # no
     return LaunchPlan((*operands, result), convolution_launch(problem), read)
 
 
-def _memory(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:
+def _memory(problem: Any, operands: _Operands, resident: Resident) -> LaunchPlan:
     strided = problem.stride > 1
     if strided and problem.kind != "read":
         raise UnsupportedError(
@@ -147,33 +159,48 @@ def _memory(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:
     if not strided and problem.elements % 4:
         raise UnsupportedError("Curvescope's CUDA memory kernels need a multiple of four elements")
     count = problem.elements if strided else problem.elements // 4
-    blocks = min(_blocks(count), sm_count * _BLOCKS_PER_SM)
-    arguments: list[Buffer | np.generic] = [Buffer(i) for i in range(len(operands) + 1)]
-    if problem.kind in ("scale", "triad", "write"):
-        arguments.append(np.float32(SCALAR))
-    if problem.kind == "read":
-        arguments.append(UNLIKELY_SUM)
-    if strided:
-        arguments.append(np.int64(problem.stride))
-    arguments.append(np.int64(count))
     kernel = f"memory_{problem.kind}" + ("_strided" if strided else "")
+    blocks = min(_blocks(count), resident(kernel))
+    buffers = [Buffer(i) for i in range(len(operands) + 1)]
+    extents = [np.int64(problem.stride)] if strided else []
+    extents.append(np.int64(count))
     passes = problem.repeats(BYTES_PER_LAUNCH)
 
-    def launch(count: int) -> KernelLaunch:
-        return KernelLaunch(kernel, (blocks, 1, 1), (*arguments, np.int32(count)))
+    def launch(passes: int, *scalars: np.float32) -> KernelLaunch:
+        arguments: list[Buffer | np.generic] = [*buffers, *scalars, *extents, np.int32(passes)]
+        return KernelLaunch(kernel, (blocks, 1, 1), tuple(arguments))
 
-    read, result = None, np.zeros(1, np.float32)
-    if problem.kind != "read":
-        result = np.zeros(problem.elements, np.float32)
-        read = _read_float64(len(operands), result.shape)
-    return LaunchPlan((*operands, result), launch(passes), read, checked=launch(1), repeats=passes)
+    if problem.kind == "read":
+        sums = np.zeros(blocks * _BLOCK_THREADS, np.float32)
+        timed, once, checked = launch(passes, NO_SUM), launch(1, NO_SUM), launch(1, ALL_SUMS)
+        return LaunchPlan((*operands, sums), timed, _read_total, (), checked, passes, once)
+    factor = [np.float32(SCALAR)] if problem.kind in ("scale", "triad", "write") else []
+    timed, once = launch(passes, *factor), launch(1, *factor)
+    result = np.zeros(problem.elements, np.float32)
+    read = _read_float64(len(operands), result.shape)
+    return LaunchPlan((*operands, result), timed, read, (), once, passes, once)
+
+
+def _read_total(fetch: Callable[[int], Array], address: Callable[[int], int]) -> Array:  # noqa: ARG001 - no address needed
+    return np.asarray(fetch(1).sum(dtype=np.float64, keepdims=True))
+
+
+def _mix(problem: Any, operands: _Operands, resident: Resident) -> LaunchPlan:
+    if problem.elements % 4:
+        raise UnsupportedError("Curvescope's CUDA mix needs a multiple of four elements")
+    count = problem.elements // 4
+    grid = (min(_blocks(count), resident("mix_fp32")), 1, 1)
+    numbers = (np.float32(A), np.float32(B), np.int32(problem.fmas), np.int64(count))
+    launch = KernelLaunch("mix_fp32", grid, (Buffer(0), Buffer(1), *numbers))
+    result = np.zeros(problem.elements, np.float32)
+    return LaunchPlan((*operands, result), launch, _read_float64(1, result.shape))
 
 
 def _blocks(elements: int) -> int:
     return -(-elements // _BLOCK_THREADS)
 
 
-def _latency(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # noqa: ARG001 - one thread
+def _latency(problem: Any, operands: _Operands, resident: Resident) -> LaunchPlan:  # noqa: ARG001 - one thread
     if problem.loads % _CHASE_UNROLL:
         raise UnsupportedError(
             f"Curvescope's CUDA pointer chase needs a multiple of {_CHASE_UNROLL} loads"
@@ -198,7 +225,7 @@ def _latency(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  #
     return LaunchPlan(buffers, chase(True), read, (link, first), checked=first)
 
 
-def _launch(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # noqa: ARG001 - nothing to work on
+def _launch(problem: Any, operands: _Operands, resident: Resident) -> LaunchPlan:  # noqa: ARG001 - nothing to work on
     return LaunchPlan((), KernelLaunch("empty", (1, 1, 1), (), (1, 1, 1)), None)
 
 
@@ -220,7 +247,7 @@ _ONES: dict[str, np.generic] = {
 }
 
 
-def _peak(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # noqa: ARG001
+def _peak(problem: Any, operands: _Operands, resident: Resident) -> LaunchPlan:  # noqa: ARG001
     unit = _ONES[problem.precision]
     grid = (problem.threads // _BLOCK_THREADS, 1, 1)
 
@@ -233,37 +260,52 @@ def _peak(problem: Any, operands: _Operands, sm_count: int) -> LaunchPlan:  # no
     return LaunchPlan((sums,), rounds(problem.rounds), read, checked=rounds(1))
 
 
-_PLANS: dict[type, Callable[[Any, _Operands, int], LaunchPlan]] = {
+_PLANS: dict[type, Callable[[Any, _Operands, Resident], LaunchPlan]] = {
     Gemm: _gemm,
     Conv: _conv,
     Memory: _memory,
+    Mix: _mix,
     Latency: _latency,
     Launch: _launch,
     PeakRounds: _peak,
 }
 
-_HOPPER = 90
 _PEAKS = ("peak_{}_wgmma", "peak_{}_tensor", "peak_{}x2", "peak_{}")  # best first
+_GET_WGMMA = "`pip install nvidia-cuda-nvrtc-cu12`"
+# What reaches the peak of the tensor cores where mma.sync does not, but of fp64: PTX ISA,
+# "Asynchronous Warpgroup Level Matrix Instructions" and "TensorCore 5th Generation Family".
+_BEYOND_MMA_SYNC = {
+    90: f"wgmma ({_GET_WGMMA})",
+    100: "tcgen05",
+    103: "tcgen05",
+    110: "tcgen05",
+}
+
+
+def peak_kernel(precision: str, architecture: int, wgmma: bool = False) -> CudaKernel:
+    """The kernel of an arithmetic peak; `wgmma` if Hopper's own kernels can be compiled.
+
+    Raises:
+        UnsupportedError: no kernel exists for it.
+    """
+    hopper, *others = (BY_NAME.get(name.format(precision)) for name in _PEAKS)
+    is_hopper = architecture == 90
+    for kernel in (hopper if wgmma and is_hopper else None, *others):
+        if kernel is not None and kernel.since <= architecture:
+            return kernel
+    why = f"Curvescope has no kernel for the peak of {precision} on sm_{architecture}"
+    if is_hopper and hopper is not None:
+        why = f"the peak of {precision} needs wgmma: {_GET_WGMMA}"
+    raise UnsupportedError(why)
 
 
 def peak_rounds(
-    precision: str, architecture: int, sm_count: int, wgmma: bool = False
+    kernel: CudaKernel, precision: str, architecture: int, resident: Resident
 ) -> PeakRounds:
-    """The peak problem that keeps every SM busy; `wgmma` if Hopper's own kernels can be
-    compiled.
-    """
-    by_name = {kernel.name: kernel for kernel in (*KERNELS, *HOPPER_KERNELS)}
-    first, *others = (by_name.get(name.format(precision)) for name in _PEAKS)
-    is_hopper = architecture == _HOPPER
-    for kernel in (first if wgmma and is_hopper else None, *others):
-        if kernel is None or kernel.since > architecture:
-            continue
-        flops = kernel.flops_per_thread_round
-        if flops is not None:
-            threads = sm_count * _BLOCKS_PER_SM * _BLOCK_THREADS
-            return PeakRounds(kernel.name, threads, flops, precision)
-    why = f"Curvescope has no kernel for the peak of {precision} on sm_{architecture}"
-    if is_hopper and first is not None:
-        remedy = "`pip install nvidia-cuda-nvrtc-cu12`, to compile wgmma"
-        why = f"the peak of {precision} needs {remedy}"
-    raise UnsupportedError(why)
+    """The peak problem that keeps every SM busy."""
+    assert kernel.flops_per_thread_round is not None
+    threads = resident(kernel.name) * _BLOCK_THREADS
+    is_mma_sync = kernel.name.endswith("_tensor") and precision != "fp64"
+    beyond = _BEYOND_MMA_SYNC.get(architecture, "") if is_mma_sync else ""
+    flops = kernel.flops_per_thread_round
+    return PeakRounds(kernel.name, threads, flops, precision, beyond=beyond)

@@ -65,6 +65,11 @@ def list_instructions(cubin: bytes, architecture: int) -> dict[str, list[str]]:
     Raises:
         BackendMissingError: no installed disassembler supports this architecture.
     """
+    return read_listing(disassemble(cubin, architecture))
+
+
+def disassemble(cubin: bytes, architecture: int) -> str:
+    """The listing of a cubin, as `nvdisasm -c` writes it; an error as of `list_instructions`."""
     refusals = []
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
@@ -72,8 +77,8 @@ def list_instructions(cubin: bytes, architecture: int) -> dict[str, list[str]]:
         for tool in find_disassemblers():
             command = [tool, "-c", file.name]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
-            if done.returncode == 0 and (listed := read_listing(done.stdout)):
-                return listed
+            if done.returncode == 0 and read_listing(done.stdout):
+                return done.stdout
             errors = done.stderr.strip().splitlines() or ["no code in its listing"]
             refusals.append(f"{tool}: {errors[-1]}")
     why = "; ".join([f"sm_{architecture}", *refusals])

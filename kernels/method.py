@@ -268,13 +268,14 @@ class BenchMeasurement:
             )
             notes.append(Note("precision", share, sentence))
         sample_ns = median * self.calls * self.inner
-        if sample_ns < SAMPLE_RESOLUTIONS / 2 * backend.timer.resolution_ns:
-            share = backend.timer.resolution_ns / sample_ns
-            sentence = (
-                f"the timer's resolution is {share:.1%} of a sample: --cache hot times many calls "
-                "at once"
-            )
+        timer = backend.timer
+        if sample_ns < SAMPLE_RESOLUTIONS / 2 * timer.resolution_ns:
+            share = timer.resolution_ns / sample_ns
+            what = "the timer's resolution" if timer.empty_ns is None else "an empty pair of events"
+            sentence = f"{what} is {share:.1%} of a sample: --cache hot times many calls at once"
             notes.append(Note("resolution", share, sentence))
+        if note := getattr(self.problem, "note", None):
+            notes.append(note)
         return notes
 
 

@@ -9,11 +9,18 @@ import numpy as np
 from ..base.errors import CurvescopeError
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
+from .conditions import Note
 from .problem import Array, Error, Labelled, compare, normal
 
 # With these values the chains neither overflow nor underflow: they converge to B / (1 - A) = 1.
 A, B = 0.5, 0.5
 STEPS = 100_000
+
+
+def end_of_chains(start: Array, steps: int) -> Array:
+    """In float64: x_n = aⁿ x_0 + b (1 - aⁿ) / (1 - a)."""
+    shrunk = A**steps
+    return np.asarray(shrunk * start.astype(np.float64) + B * (1 - shrunk) / (1 - A))
 
 
 @dataclass(frozen=True)
@@ -42,11 +49,8 @@ class Peak(Labelled):
         return (normal(generator, (self.chains,), self.precision),)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Error against x_n = aⁿ x_0 + b (1 - aⁿ) / (1 - a); only the last step's roundings
-        remain.
-        """
-        shrunk = A**self.steps
-        reference = shrunk * operands[0].astype(np.float64) + B * (1 - shrunk) / (1 - A)
+        """Error against the ends of the chains; only the last step's roundings remain."""
+        reference = end_of_chains(operands[0], self.steps)
         return compare(result, reference, 4 * PRECISIONS[self.precision].result_roundoff)
 
 
@@ -62,8 +66,24 @@ class PeakRounds(Labelled):
     threads: int
     flops_per_thread_round: int
     precision: str = "fp32"
-    rounds: int = 2000
-    template = "{kernel} {threads} threads"
+    rounds: int = 500
+    beyond: str = ""  # faster instructions of the device, where this kernel is a lower bound
+
+    def label_along(self, axis: str) -> str:
+        """E.g. `peak_fp32 270336 threads`; with `at least` where it is a lower bound."""
+        bound = ", at least" if self.beyond else ""
+        return self._fill_template(f"{{kernel}} {{threads}} threads{bound}", axis)
+
+    @property
+    def note(self) -> Note | None:
+        """What the rate is not; None where it is the peak."""
+        if not self.beyond:
+            return None
+        sentence = (
+            f"{self.kernel} is a lower bound: it runs mma.sync, and these tensor cores reach their "
+            f"peak with {self.beyond}"
+        )
+        return Note("at least", 1, sentence)
 
     @property
     def work(self) -> Work:

@@ -56,6 +56,11 @@ class Labelled:
     template: ClassVar[str]  # of the label, with the names of fields
 
     @property
+    def has_several(self) -> bool:
+        """Whether it is several operators, which a library may fuse to one kernel."""
+        return False
+
+    @property
     def label(self) -> str:
         """One-line name of the problem."""
         return self.label_along("")

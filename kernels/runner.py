@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -73,6 +74,8 @@ class Result:
         of_peak: the roof of the device that it comes nearest to, and its share of that; None where
             no roof is known. Operands that stay in the last-level cache are none of DRAM.
         axes: values of its axes, by name.
+        kernels: the kernels of one call on a GPU by name, with their numbers, as a profiler saw
+            them: how much of it the library fused. None on a CPU and without a profile.
     """
 
     problem: str
@@ -98,6 +101,7 @@ class Result:
     notes: tuple[Note, ...]
     of_peak: OfPeak | None = None
     axes: Mapping[str, int | str] = field(default_factory=dict)
+    kernels: Mapping[str, int] | None = None
     gflop_per_s: float | None = field(init=False)
     gb_per_s: float | None = field(init=False)
 
@@ -169,7 +173,8 @@ def run_sweep(
 def _metadata(
     sweep: Sweep, backend: Backend, method: Method, device: dict[str, Any]
 ) -> dict[str, Any]:
-    settings = {"name": "bench", "statistic": "median", "timer": backend.timer.name}
+    timer = {"timer": backend.timer.name, "empty_ns": backend.timer.empty_ns}
+    settings = {"name": "bench", "statistic": "median", **timer}
     return {
         "recording_type": "bench",
         "argv": without_secrets(sys.argv[1:]),
@@ -200,6 +205,7 @@ class ProblemSite(Site):
         self.measurement = BenchMeasurement(sweep.problems[value], SEED)
         self._sweep, self._backend, self._method = sweep, backend, method
         self._hardware = hardware
+        self._kernels: Counter[str] | None = None  # of one profiled call
 
     def facts(self) -> Facts:
         """What happens around timed calls; the first of a visit is discarded."""
@@ -245,6 +251,8 @@ class ProblemSite(Site):
                 "source": "bench",
             }
             rows = StepRows([kernel], [(run.start_ns, duration_ns)], {})
+        elif self._backend.describe()["kind"] == "cuda":  # a CPU has parts of operators, no kernels
+            self._kernels = Counter(str(row["name"]) for row in rows.kernels)
         if rows.kernels:
             work = self.measurement.problem.work
             longest = max(rows.kernels, key=lambda row: row["duration_ns"])
@@ -268,6 +276,7 @@ class ProblemSite(Site):
             **times,
             of_peak=self._of_peak(times["median_ns"]),
             axes=axes_of(problem),
+            kernels=None if self._kernels is None else dict(self._kernels),
             flops=work.flops,
             bytes_compulsory=work.bytes_compulsory,
             parts=getattr(problem, "parts", None),

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
@@ -17,6 +18,9 @@ _MOST_WAITING = 0.02
 # while it queues 500 launches from Python the device waits for 10 ms, and a queue holds some
 # thousand.
 _HOLD_FACTOR, _LEAST_HOLD_NS, _MOST_HOLD_NS = 1.5, 20_000, 20_000_000
+# "a resolution of approximately 0.5 microseconds": CUDA Runtime API, cudaEventElapsedTime
+_EVENT_RESOLUTION_NS = 500.0
+_EMPTY_PAIRS = 51
 # above every boost clock in hardware/devices_*.toml; at a lower clock a hold lasts longer
 _CYCLES_PER_NS = 3
 
@@ -44,6 +48,7 @@ class PerfCounter:
     """
 
     name = "perf_counter"
+    empty_ns: float | None = None  # what it reads around nothing, where that is not its resolution
 
     def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock_ns = clock_ns
@@ -97,10 +102,19 @@ class CudaEvents:
 
     api: EventApi
     name: str = "CUDA events"
-    # "a resolution of approximately 0.5 microseconds": CUDA Runtime API, cudaEventElapsedTime
-    resolution_ns: float = 500.0
     clock_ns: Callable[[], int] = time.monotonic_ns
     _call_ns: float = 0.0  # what the host last took to queue one call
+
+    @cached_property
+    def empty_ns(self) -> float:
+        """What a pair of events reads around nothing, once a process: 1.3 µs on an H100."""
+        _first, *samples = self.take(lambda: None, 1, 1 + _EMPTY_PAIRS, None)
+        return statistics.median(sample.duration_ns for sample in samples)
+
+    @property
+    def resolution_ns(self) -> float:
+        """The largest error of a sample: an empty pair of events, or their resolution."""
+        return max(self.empty_ns, _EVENT_RESOLUTION_NS)
 
     def take(self, run: Run, calls: int, count: int, before: Run | None) -> list[Sample]:
         api, clock_ns = self.api, self.clock_ns

@@ -1,4 +1,4 @@
-"""A curve as a picture of text: its points, the fitted pieces, and the sizes to look at."""
+"""A curve or a roof as a picture of text: measured points, and what is drawn through them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,37 @@ def draw_curve(series: TimedCurve) -> Text:
         marked |= {event.at, *event.sizes}
     for size, time in zip(sizes, times, strict=True):
         cells[up(time)][across(size)] = _MARKED if int(size) in marked else _POINT
-    most, least = number(max(times), 3), number(min(times), 3)
+    heights = number(max(times), 3), number(min(times), 3), "ms"
+    return _frame(cells, heights, (str(int(sizes[0])), str(int(sizes[-1]))))
+
+
+def draw_roof(points: Sequence[tuple[float, float]], slope: float, top: float) -> Text:
+    """Measured rates over FLOPs per byte, under the roof that rises with a slope to its top."""
+    intensities, rates = zip(*sorted(points), strict=True)
+    low, high = intensities[0], intensities[-1]
+    across, up = _scale(intensities, _COLUMNS), _scale([*rates, top], _LINES)
+    cells = [[" "] * _COLUMNS for _ in range(_LINES)]
+    for column in range(_COLUMNS):
+        intensity = low * (high / low) ** (column / (_COLUMNS - 1))
+        cells[up(min(top, slope * intensity))][column] = _SHAPE
+    for intensity, rate in zip(intensities, rates, strict=True):
+        cells[up(rate)][across(intensity)] = _POINT
+    heights = number(top, 3), number(min(rates), 3), "GFLOP/s"
+    return _frame(cells, heights, (number(low, 3), f"{number(high, 3)} FLOP/B"))
+
+
+def _frame(
+    cells: Sequence[Sequence[str]], heights: tuple[str, str, str], ends: tuple[str, str]
+) -> Text:
+    """Cells behind their highest and lowest value and the unit, over the ends of the other axis."""
+    most, least, unit = heights
+    first, last = ends
     labels = [most, *[""] * (_LINES - 2), least]
-    width = max(len(most), len(least))
+    width = max(map(len, heights))
     lines = []
     for label, row in zip(labels, reversed(cells), strict=True):
         lines.append(f"{label:>{width}} │{''.join(row)}")
-    lines.append(f"{'ms':>{width}} └{'─' * _COLUMNS}")
-    first, last = str(int(sizes[0])), str(int(sizes[-1]))
+    lines.append(f"{unit:>{width}} └{'─' * _COLUMNS}")
     lines.append(f"{'':>{width}}  {first}{last:>{_COLUMNS - len(first)}}")
     return Text("\n".join(line.rstrip() for line in lines), no_wrap=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...profiling.hardware.limits import CEILING, PEAK, OfPeak
+from ...profiling.hardware.limits import CEILING, PEAK, OfPeak, is_at_roof
 
 _LIMITED = {"compute": "FLOPs", "DRAM": "DRAM"}  # roofs, as a cell names them
 _OF_KIND = {CEILING: "measured on the device", PEAK: "its datasheet has it"}
@@ -12,7 +12,14 @@ _OF_KIND = {CEILING: "measured on the device", PEAK: "its datasheet has it"}
 
 def show_of_peak(reached: OfPeak | None) -> str:
     """A share of a roof as a cell."""
-    return "" if reached is None else f"{reached.share:.0%} {_LIMITED[reached.level]}"
+    if reached is None:
+        return ""
+    return f"{show_share(reached.share, reached.kind)} {_LIMITED[reached.level]}"
+
+
+def show_share(share: float, kind: str) -> str:
+    """A share of a roof, which nothing passes by the error of the roof."""
+    return "at roof" if is_at_roof(share, kind) else f"{share:.0%}"
 
 
 def note_of_peaks(listed: Iterable[OfPeak | None]) -> str | None:

@@ -13,6 +13,7 @@ from ...base.words import UNKNOWN
 from ..likely_bounds import FEW_BLOCKS, HOST_LINK, LINKS, MEMORY, OPEN, SHORT
 from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline, RoofPoint
 from .breakdown import ABOVE_ROOF, ABOVE_ROOF_NOTE, rate
+from .of_peak import show_share
 from .tables import table
 from .words import dim, note_hidden, shorten, show_ms
 
@@ -66,7 +67,9 @@ def _points(drawn: Roofline, points: Sequence[RoofPoint]) -> RenderableType:
     for point in points:
         exceeded = point.exceeded_roofs
         flops = rate(point.flops_per_s, "compute" in exceeded)
-        used = "" if point.utilisation is None else f"{point.utilisation:.0%}"
+        used = ""
+        if point.utilisation is not None and point.roof_kind is not None:
+            used = show_share(point.utilisation, point.roof_kind)
         if used and exceeded:
             used += ABOVE_ROOF
         before = (point.label, _products(point.precisions), number(point.time_s * 1e3), flops)

@@ -6,9 +6,8 @@ is that of the SMs in the stream, while the problem ran: a product that the powe
 reaches less of the nominal peak, and as much of the peak at its clock. A later call goes on with
 the problems that have no row.
 
-A rate counts the operations of the problem's formula. Two notes say where that is not what the card
-does: a convolution above the peak runs an algorithm with fewer multiplications (FFT or Winograd),
-and a kernel that only reads keeps no result to verify.
+A rate counts the operations of the problem's formula. A note says where that is not what the card
+does: a convolution above the peak runs an algorithm with fewer multiplications (FFT or Winograd).
 """
 
 from __future__ import annotations
@@ -133,7 +132,8 @@ def row(problem: Problem, backend: Backend, device: Device | None) -> dict[str, 
 
 def label(problem: Problem) -> str:
     """The name of a problem in the table."""
-    return f"units of {problem.precision}" if isinstance(problem, PeakRounds) else problem.label
+    is_peak = isinstance(problem, PeakRounds) and not problem.beyond
+    return f"units of {problem.precision}" if is_peak else problem.label
 
 
 def main() -> int:

@@ -14,14 +14,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...profiling.hardware.precisions import PRECISIONS
-from ..catalog import HOPPER_KERNELS, KERNELS
+from ..catalog import BY_NAME
 from ..compile import ARCHITECTURES, can_compile_wgmma, compile_source, hopper_source, own_sources
+from ..cubin import read_cubin
 from ..cuda_plans import (
-    UNLIKELY_SUM,
+    NO_SUM,
     Buffer,
     KernelLaunch,
     LaunchPlan,
     hold_launch,
+    peak_kernel,
     peak_rounds,
     plan,
 )
@@ -74,14 +76,15 @@ class CubinBackend(CudaBackend):
         older = [a for a in ARCHITECTURES if a // 10 == major and a % 10 <= minor]
         self._architecture = max(older, default=10 * major + minor)
         self._wgmma = self._architecture == 90 and can_compile_wgmma()
-        self._load = cache(self._load_once)
+        self._load, self._compile = cache(self._load_once), cache(self._compile_once)
         self.peak_precisions = tuple(filter(self._has_peak, PRECISIONS))
 
     def peak(self, precision: str) -> PeakRounds:
-        return peak_rounds(precision, self._architecture, self._facts.sm_count, self._wgmma)
+        kernel = peak_kernel(precision, self._architecture, self._wgmma)
+        return peak_rounds(kernel, precision, self._architecture, self._count_resident)
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
-        planned = plan(problem, operands, self._facts.sm_count)
+        planned = plan(problem, operands, self._count_resident)
         buffers = [self._driver.upload(array) for array in planned.buffers]
         for launch in planned.setup:
             self._launcher(launch, buffers)()
@@ -95,12 +98,12 @@ class CubinBackend(CudaBackend):
             return prepare_launch(problem.kind, kernel, run, self._events.synchronize)
         checked = run if planned.checked is None else self._launcher(planned.checked, buffers)
         result = self._result(planned, buffers, checked)
-        once = None if planned.repeats == 1 else checked
+        once = None if planned.once is None else self._launcher(planned.once, buffers)
         return Prepared(run, result, planned.launch.kernel, planned.repeats, once=once)
 
     def _has_peak(self, precision: str) -> bool:
         try:
-            self.peak(precision)
+            peak_kernel(precision, self._architecture, self._wgmma)
         except UnsupportedError:
             return False
         return True
@@ -130,19 +133,31 @@ class CubinBackend(CudaBackend):
         function = self._load(launch.kernel)
         return self._driver.launcher(function, launch.grid, launch.block, tuple(arguments))
 
+    def _count_resident(self, kernel: str) -> int:
+        """How many blocks of a kernel run at once on the device."""
+        cubin = self._compile(BY_NAME[kernel].source)
+        (resources,) = (each for each in read_cubin(cubin) if each.name == kernel)
+        registers, shared_bytes = resources.registers_per_thread, resources.shared_bytes
+        return self._resident_blocks(BY_NAME[kernel].block_threads, registers, shared_bytes)
+
     def _load_once(self, kernel: str) -> Any:
-        sources = {each.name: each.source for each in (*KERNELS, *HOPPER_KERNELS)}
-        name = sources[kernel]
+        return self._driver.load(self._compile(BY_NAME[kernel].source), kernel)
+
+    def _compile_once(self, name: str) -> bytes:
         ours = {source.name: source for source in own_sources()}
         source = ours[name] if name in ours else hopper_source(name)
-        compiled = compile_source(source, self._architecture)
-        return self._driver.load(compiled.cubin, kernel)
+        return compile_source(source, self._architecture).cubin
 
     def _buffer_pass(self, size_bytes: int) -> Run:
         count = size_bytes // 16  # in vectors of four
         buffers = [self._driver.upload(np.zeros(n, np.float32)) for n in (count * 4, 1)]
-        blocks = (self._facts.sm_count * 8, 1, 1)
         end = (np.int64(count), np.int32(1))
-        scale = KernelLaunch("memory_scale", blocks, (Buffer(0), Buffer(0), np.float32(1), *end))
-        read = KernelLaunch("memory_read", blocks, (Buffer(0), Buffer(1), UNLIKELY_SUM, *end))
-        return run_in_turn(self._launcher(scale, buffers), self._launcher(read, buffers))
+        runs = []
+        for kernel, second, scalar in (
+            ("memory_scale", Buffer(0), np.float32(1)),
+            ("memory_read", Buffer(1), NO_SUM),
+        ):
+            grid = (self._count_resident(kernel), 1, 1)
+            launch = KernelLaunch(kernel, grid, (Buffer(0), second, scalar, *end))
+            runs.append(self._launcher(launch, buffers))
+        return run_in_turn(*runs)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...profiling.hardware.clocks import ClockSampler
+from ...profiling.hardware.occupancy import nearest_limits, occupancy_of
 from ...profiling.hardware.stream_clock import stream_clock
 from ..conditions import CudaWatch
 from ..launch import QUEUED
@@ -54,6 +55,18 @@ class CudaBackend(Backend):
 
     def describe(self) -> dict[str, Any]:
         return self._facts.describe()
+
+    def _resident_blocks(
+        self, threads: int, registers_per_thread: int = 32, shared_bytes: int = 0
+    ) -> int:
+        """How many blocks run at once on the device: the occupancy of an SM, times its SMs.
+
+        numba tells no registers; 32 leave room for all threads of an SM.
+        """
+        major, minor = self._facts.compute_capability
+        limits = nearest_limits(10 * major + minor)
+        blocks = occupancy_of(limits, threads, registers_per_thread, shared_bytes).blocks
+        return self._facts.sm_count * max(blocks, 1)
 
     def _synchronize(self) -> None:
         self._events.synchronize()

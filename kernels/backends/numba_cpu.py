@@ -1,11 +1,11 @@
-"""numba on the CPU: memory, latency and peak kernels, compiled for this processor and run on all
-its threads.
+"""numba on the CPU: memory, mix, latency and peak kernels, compiled for this processor, on all its
+threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..conditions import CpuWatch
 from ..latency import Latency
 from ..launch import Launch
 from ..memory import Memory
+from ..mix import Mix
 from ..peak import A, B, Peak
 from ..problem import Array, Problem
 from ..timers import PerfCounter, Run
@@ -124,6 +125,25 @@ def _peak(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepar
     return Prepared(run, lambda: end.ravel().astype(np.float64), "numba fma")
 
 
+def _mix(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepared:  # noqa: ARG001 - by numba
+    assert isinstance(problem, Mix)
+    source = operands[0]
+    target = np.empty_like(source)
+    kernel = _mix_of_width(_chain_bytes() // source.itemsize)
+    number = source.dtype.type
+    run = partial(kernel, problem.fmas, number(A), number(B), source, target)
+    return Prepared(run, lambda: target.astype(np.float64), "numba mix")
+
+
+@cache
+def _mix_of_width(width: int) -> Callable[..., None]:
+    """The kernel, compiled once for all numbers of multiply-adds."""
+    from .numba_cpu_kernels import create_mix
+
+    kernel: Callable[..., None] = create_mix(width)
+    return kernel
+
+
 def _launch(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepared:  # noqa: ARG001 - one thread
     assert isinstance(problem, Launch)
     from .numba_cpu_kernels import add_one
@@ -140,4 +160,4 @@ def _launch(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prep
     return Prepared(partial(add_one, number), result, "numba add_one")
 
 
-_BUILDERS = {Memory: _memory, Latency: _latency, Peak: _peak, Launch: _launch}
+_BUILDERS = {Memory: _memory, Mix: _mix, Latency: _latency, Peak: _peak, Launch: _launch}

@@ -1,4 +1,4 @@
-"""The memory, latency and peak kernels for the CPU, compiled by numba at their first call.
+"""The memory, mix, latency and peak kernels for the CPU, compiled by numba at their first call.
 
 The functions for one thread are separate because LLVM vectorises them fully. Inside the parallel
 loop they reached a quarter of the L1 bandwidth. They repeat passes, so that with small caches not
@@ -144,6 +144,39 @@ def create_fused_multiply_adds(width):
                     x[i] = x[i] * a + b
             for i in range(width):
                 end[t, i] = x[i]
+
+    return run
+
+
+def create_mix(width):
+    """Create the kernel that takes `width` elements to registers, multiplies and adds, and writes
+    them.
+    """
+
+    @njit(fastmath={"contract"})
+    def part(fmas, a, b, x, y):
+        inside = np.empty(width, x.dtype)
+        whole = x.size // width * width
+        for first in range(0, whole, width):
+            for i in range(width):
+                inside[i] = x[first + i]
+            for _ in range(fmas):
+                for i in range(width):
+                    inside[i] = inside[i] * a + b
+            for i in range(width):
+                y[first + i] = inside[i]
+        for i in range(whole, x.size):
+            value = x[i]
+            for _ in range(fmas):
+                value = value * a + b
+            y[i] = value
+
+    @njit(parallel=True)
+    def run(fmas, a, b, x, y):
+        threads = numba.get_num_threads()
+        for t in prange(threads):
+            low, high = t * x.size // threads, (t + 1) * x.size // threads
+            part(fmas, a, b, x[low:high], y[low:high])
 
     return run
 

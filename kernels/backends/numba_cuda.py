@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import BackendMissingError
-from ..cuda_plans import BYTES_PER_LAUNCH
+from ..cuda_plans import BYTES_PER_LAUNCH, refuse_beyond_sgemm
 from ..gemm import Gemm
 from ..memory import Memory
 from ..problem import Array, Problem
@@ -19,7 +19,6 @@ from . import Prepared, UnsupportedError, import_library, run_in_turn
 from .cuda_device import CudaBackend, DeviceFacts, device_index, device_name
 
 _BLOCK_THREADS = 256
-_BLOCKS_PER_SM = 8
 
 
 def open_backend(device: str) -> NumbaCudaBackend:
@@ -98,7 +97,7 @@ class NumbaCudaBackend(CudaBackend):
         kernel = getattr(kernels, problem.kind)
         is_read = problem.kind == "read"
         threads = kernels.SUM_THREADS if is_read else _BLOCK_THREADS
-        blocks = min(-(-problem.elements // threads), self._facts.sm_count * _BLOCKS_PER_SM)
+        blocks = min(-(-problem.elements // threads), self._resident_blocks(threads))
         out = self._cuda.device_array(blocks if is_read else problem.elements, np.float32)
 
         passes = problem.repeats(BYTES_PER_LAUNCH)
@@ -115,6 +114,7 @@ class NumbaCudaBackend(CudaBackend):
     def _gemm(self, problem: Gemm, operands: tuple[Array, ...]) -> Prepared:
         from . import numba_cuda_kernels as kernels
 
+        refuse_beyond_sgemm(problem)
         # numba transposes a device array by a copy: a transposed problem runs untransposed, and the
         # copy is not timed.
         first, second = map(self._cuda.to_device, operands)
@@ -128,9 +128,10 @@ class NumbaCudaBackend(CudaBackend):
     def _buffer_pass(self, size_bytes: int) -> Run:
         from . import numba_cuda_kernels as kernels
 
-        blocks = self._facts.sm_count * _BLOCKS_PER_SM
         buffer = self._cuda.to_device(np.zeros(size_bytes // 4, np.float32))
-        sums = self._cuda.device_array(blocks, np.float32)
-        scale = partial(kernels.scale[blocks, _BLOCK_THREADS], buffer, buffer, 1)
-        read = partial(kernels.read[blocks, kernels.SUM_THREADS], buffer, sums, 1)
+        scaling = self._resident_blocks(_BLOCK_THREADS)
+        reading = self._resident_blocks(kernels.SUM_THREADS)
+        sums = self._cuda.device_array(reading, np.float32)
+        scale = partial(kernels.scale[scaling, _BLOCK_THREADS], buffer, buffer, 1)
+        read = partial(kernels.read[reading, kernels.SUM_THREADS], buffer, sums, 1)
         return run_in_turn(scale, read)

@@ -20,6 +20,7 @@ from ...profiling.hardware.stream_clock import stream_clock
 from ..attention import Attention
 from ..conditions import CpuWatch, CudaWatch
 from ..conv import Conv
+from ..experts import Experts
 from ..gemm import Gemm
 from ..launch import Launch
 from ..memory import SCALAR, Memory
@@ -29,7 +30,13 @@ from ..timers import CudaEvents, EventApi, PerfCounter, Run
 from ..transfer import Transfer
 from . import Backend, Prepared, PreparesItself, UnsupportedError, run_in_turn
 from .cuda_device import prepare_launch
-from .torch_operators import host_array, prepare_attention, prepare_gemm, prepare_rows
+from .torch_operators import (
+    host_array,
+    prepare_attention,
+    prepare_experts,
+    prepare_gemm,
+    prepare_rows,
+)
 
 
 def open_backend(device: str | None) -> TorchBackend:
@@ -214,6 +221,7 @@ def _transfer(torch: Any, problem: Problem, tensors: list[Any], device: str) -> 
 
 _BUILDERS: dict[type, Callable[[Any, Problem, list[Any], str], Prepared]] = {
     Attention: prepare_attention,
+    Experts: prepare_experts,
     RowOperator: prepare_rows,
     Gemm: prepare_gemm,
     Conv: _conv,

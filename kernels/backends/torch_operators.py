@@ -1,4 +1,4 @@
-"""What the torch backend runs for matrix products, attention and operators over rows."""
+"""What the torch backend runs for matrix products, experts, attention and operators over rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..attention import Attention
+from ..experts import Experts
 from ..gemm import Gemm
 from ..problem import Array, Problem
 from ..row_operators import EPSILON, RowOperator
@@ -23,6 +24,7 @@ _FUSED = {
 }
 # cuBLASLt's fp8 products read both operands along the sum, in units of 16.
 _FP8_UNIT = 16
+_GROUPED_UNIT = 16  # bytes
 
 
 def host_array(tensor: Any) -> Array:
@@ -32,11 +34,13 @@ def host_array(tensor: Any) -> Array:
 
 
 def prepare_gemm(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - in the tensors
-    """A matrix product: `torch.mm`, `_scaled_mm` for fp8 with scales of 1 and results of bf16,
-    `_int_mm` for int8.
+    """A matrix product: `torch.mm`, `bmm` for a batch, `addmm` with an epilogue, `_scaled_mm` for
+    fp8 with scales of 1 and results of bf16, `_int_mm` for int8.
     """
     assert isinstance(problem, Gemm)
     a, b = problem.views((tensors[0], tensors[1]))
+    if problem.precision in ("fp8", "int8") and (problem.has_epilogue or problem.batch > 1):
+        raise UnsupportedError(f"products of {problem.precision} are single and have no epilogue")
     if problem.precision == "fp8":
         extents = (problem.m, problem.n, problem.k)
         if problem.transpose != "TN" or any(extent % _FP8_UNIT for extent in extents):
@@ -46,12 +50,54 @@ def prepare_gemm(torch: Any, problem: Problem, tensors: list[Any], device: str) 
         scale = torch.ones((), device=a.device)
         multiply_fp8 = partial(torch._scaled_mm, b, a, scale, scale, out_dtype=torch.bfloat16)
         return Prepared(multiply_fp8, lambda: host_array(multiply_fp8()), "torch._scaled_mm")
-    multiply, dtype = torch.mm, a.dtype
+    if problem.has_epilogue:
+        return _prepare_epilogue(torch, problem, b, a, tensors[2])
+    multiply, dtype = torch.mm if problem.batch == 1 else torch.bmm, a.dtype
     if problem.precision == "int8":
         multiply, dtype = torch._int_mm, torch.int32
-    c = torch.empty((problem.n, problem.m), dtype=dtype, device=a.device)
+    c = torch.empty(problem.shape, dtype=dtype, device=a.device)
     run = partial(multiply, b, a, out=c)
     return Prepared(run, lambda: host_array(c), f"torch.{multiply.__name__}")
+
+
+def _prepare_epilogue(torch: Any, problem: Gemm, rows: Any, weights: Any, bias: Any) -> Prepared:
+    """A product with a bias, and an activation in the same call or in one of its own."""
+    c = torch.empty(problem.shape, dtype=rows.dtype, device=rows.device)
+    add_bias = partial(torch.addmm, bias, rows, weights, out=c)
+    if problem.activation is None:
+        return Prepared(add_bias, lambda: host_array(c), "torch.addmm")
+    if problem.epilogue == problem.activation:
+        use_gelu = problem.activation == "gelu"
+        together = partial(torch._addmm_activation, bias, rows, weights, use_gelu=use_gelu, out=c)
+        return Prepared(together, lambda: host_array(c), "torch._addmm_activation")
+    activate = getattr(torch.nn.functional, problem.activation)
+
+    def one_by_one() -> Any:
+        return activate(add_bias())
+
+    return Prepared(one_by_one, lambda: host_array(one_by_one()), "torch.addmm and activation")
+
+
+def prepare_experts(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
+    """The products of all experts: `torch._grouped_mm`, or `torch.mm` for each."""
+    assert isinstance(problem, Experts)
+    weights, tokens = tensors
+    if problem.algorithm == "grouped":
+        if not hasattr(torch, "_grouped_mm"):
+            raise UnsupportedError("this torch has no _grouped_mm: --axis algorithm=loop")
+        if any(extent * tokens.element_size() % _GROUPED_UNIT for extent in (problem.m, problem.k)):
+            raise UnsupportedError("torch._grouped_mm needs rows of multiples of 16 bytes")
+        ends = torch.from_numpy(problem.ends).to(device)
+        together = partial(torch._grouped_mm, tokens, weights, offs=ends)
+        return Prepared(together, lambda: host_array(together()), "torch._grouped_mm")
+    c = torch.empty((problem.tokens, problem.m), dtype=tokens.dtype, device=device)
+    products = [(tokens[rows], weights[expert], c[rows]) for expert, rows in problem.slices()]
+
+    def multiply_each() -> None:
+        for own, weight, out in products:
+            torch.mm(own, weight, out=out)
+
+    return Prepared(multiply_each, lambda: host_array(c), "torch.mm")
 
 
 def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:

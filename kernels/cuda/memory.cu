@@ -1,6 +1,6 @@
 // Memory bandwidth: the four STREAM operations (McCalpin, 1995), read only, write only and strided reads, in fp32.
 //
-// Launch: 256 threads, any grid: the loops step by the whole grid, so a grid of a few blocks per SM covers every size.
+// Launch: 256 threads, any grid: the loops step by the whole grid, so the blocks that run at once cover every size.
 // `count4` counts float4: 16 bytes per thread and access, the widest the hardware has. Arrays are aligned to 16 bytes.
 // Compulsory bytes per float: copy 8, scale 8, add 12, triad 12, read 4, write 4; strided: 4 of use, but DRAM gives
 // whole 32-byte sectors, which is the point of it.
@@ -17,7 +17,7 @@ __device__ inline long long first_in(int pass) {
 }
 
 constexpr int kBlockThreads = 256;
-constexpr int kBlocksPerSm = 8;  // so many must be resident, by their registers: the grid has no more
+constexpr int kBlocksPerSm = 8;  // so many that hold 2048 threads; an SM that holds fewer threads has fewer blocks
 
 // Makes kLoads loads of a thread before its first store. The arrays may be the same one, so the compiler would not move
 // a load ahead of a store, and each thread would have one load in flight: too little for the DRAM of sm_100.
@@ -76,24 +76,24 @@ __global__ __launch_bounds__(kBlockThreads) void memory_write(float4* a, float v
   PASSES_OVER(i, count4) a[i] = float4{value, value, value, value};
 }
 
-// Sums per thread; stored only if a sum is `unlikely`, so that nothing is written, yet the compiler keeps the reads.
-// For a check, pass the sum that one thread must reach: with equal inputs it is exact.
-__global__ __launch_bounds__(kBlockThreads) void memory_read(const float4* a, float* seen, float unlikely,
+// Sums per thread, of which those above `least` are stored. With the largest float nothing is written, yet the compiler
+// keeps the reads. For a check, the smallest one stores all sums: with whole numbers they are exact.
+__global__ __launch_bounds__(kBlockThreads) void memory_read(const float4* a, float* sums, float least,
                                                              long long count4, int passes) {
   float sum = 0.0f;
   PASSES_OVER(i, count4) {
     const float4 v = a[i];
     sum += v.x + v.y + v.z + v.w;
   }
-  if (sum == unlikely) *seen = sum;
+  if (sum > least) sums[blockIdx.x * kBlockThreads + threadIdx.x] = sum;
 }
 
 // Reads one float of every `stride`; `count` counts the floats that are read.
-__global__ __launch_bounds__(kBlockThreads) void memory_read_strided(const float* a, float* seen, float unlikely,
+__global__ __launch_bounds__(kBlockThreads) void memory_read_strided(const float* a, float* sums, float least,
                                                                      long long stride, long long count, int passes) {
   float sum = 0.0f;
   PASSES_OVER(i, count) sum += a[i * stride];
-  if (sum == unlikely) *seen = sum;
+  if (sum > least) sums[blockIdx.x * kBlockThreads + threadIdx.x] = sum;
 }
 
 }  // extern "C"

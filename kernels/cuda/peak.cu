@@ -1,8 +1,8 @@
 // Arithmetic peaks: chains of dependent FMAs, enough of them in flight to hide their latency.
 //
-// Launch: 256 threads, a grid that fills every SM several times over. Every kernel does, per round, kSteps steps on
+// Launch: 256 threads, as many blocks as run at once. Every kernel does, per round, kLaneSteps or kTensorSteps steps on
 // each of its kChains chains, and writes one float per thread: the sum over its chains. With a = b = 1 every FMA (or
-// every product of a matrix instruction) adds 1, so that sum says how many were done: check it for a few rounds, then
+// every product of a matrix instruction) adds 1, so that sum says how many were done: check it for one round, then
 // time many. kernels/catalog.py holds the FLOPs per thread and round. What one architecture lacks is not in its cubin:
 //
 //   peak_fp32, peak_fp64          every architecture, one FMA per instruction
@@ -13,11 +13,14 @@
 //   peak_bf16_tensor, _tf32_, _fp64_tensor   sm_80 on
 //
 // On sm_90 mma.sync stays below the peak of the tensor cores, which only wgmma reaches (sm_90a/peak_wgmma.cu): Luo et
-// al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", arXiv:2402.13499. GeForce parts halve the rate
-// of fp16 products with fp32 sums.
+// al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", arXiv:2402.13499. On sm_100 only tcgen05 does.
+// GeForce parts halve the rate of fp16 products with fp32 sums.
 constexpr int kBlockThreads = 256;
 constexpr int kChains = 8;
-constexpr int kSteps = 16;
+// Lanes take one instruction a clock, so those of the loop itself count: under 1 % of 512, which are 8 KB of code.
+// A matrix instruction takes several clocks, in which the others are issued.
+constexpr int kLaneSteps = 64;
+constexpr int kTensorSteps = 16;
 
 template <typename Real>
 __device__ Real fused(Real x, Real a, Real b);
@@ -37,7 +40,7 @@ __device__ void chain_fmas(float* sums, Real a, Real b, int rounds) {
   for (int chain = 0; chain < kChains; ++chain) x[chain] = chain;  // different, or they would be merged into one
   for (int round = 0; round < rounds; ++round) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kLaneSteps; ++step) {
 #pragma unroll
       for (int chain = 0; chain < kChains; ++chain) x[chain] = fused(x[chain], a, b);
     }
@@ -62,9 +65,10 @@ extern "C" __global__ __launch_bounds__(kBlockThreads) void peak_fp64(float* sum
 #define PACKED_CHAINS(name, instruction, to_float)                                                                    \
   extern "C" __global__ __launch_bounds__(kBlockThreads) void name(float* sums, unsigned a, unsigned b, int rounds) { \
     unsigned x[kChains];                                                                                              \
+    a ^= threadIdx.y, b ^= threadIdx.y; /* by 0, else every round would load the constants again */                   \
     _Pragma("unroll") for (int chain = 0; chain < kChains; ++chain) x[chain] = chain << 16;                           \
     for (int round = 0; round < rounds; ++round) {                                                                    \
-      _Pragma("unroll") for (int step = 0; step < kSteps; ++step) {                                                   \
+      _Pragma("unroll") for (int step = 0; step < kLaneSteps; ++step) {                                               \
         _Pragma("unroll") for (int chain = 0; chain < kChains; ++chain) {                                             \
           asm volatile(instruction " %0, %0, %1, %2;" : "+r"(x[chain]) : "r"(a), "r"(b));                             \
         }                                                                                                             \
@@ -106,7 +110,7 @@ __device__ void chain_products(float* sums, int rounds, Multiply multiply) {
   }
   for (int round = 0; round < rounds; ++round) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kTensorSteps; ++step) {
 #pragma unroll
       for (int chain = 0; chain < kChains; ++chain) multiply(x[chain]);
     }

@@ -45,6 +45,11 @@ class Roof:
 _SPARE = {PEAK: 0.0, CEILING: 0.02}
 
 
+def is_at_roof(share: float, kind: str) -> bool:
+    """Whether a share of a roof is all of it: a measured roof is passed by its error alone."""
+    return 1 < share <= 1 + _SPARE[kind]
+
+
 @dataclass(frozen=True)
 class OfPeak:
     """A rate as a share of a roof."""

@@ -79,6 +79,12 @@ def find_limits(compute_capability: str | None) -> SmLimits | None:
     return LIMITS.get(int(digits)) if digits.isdecimal() else None
 
 
+def nearest_limits(architecture: int) -> SmLimits:
+    """Limits of an architecture, or of the newest older one that is known."""
+    older = [known for known in LIMITS if known <= architecture]
+    return LIMITS[max(older, default=min(LIMITS))]
+
+
 def occupancy(
     architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
 ) -> Occupancy:

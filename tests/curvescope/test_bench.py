@@ -88,6 +88,18 @@ def test_a_table_is_printed_and_families_get_folders_of_their_own(tmp_path, comm
     ]
 
 
+def test_grouped_products_are_told_from_a_loop(tmp_path, capsys):
+    axes = ("m=16", "tokens=32", "k=16", "experts=4")
+    words = [word for axis in axes for word in ("--axis", axis)]
+    where = ("--device", "cpu", *SHORT, "-o", str(tmp_path / "experts"), "--json")
+    assert main(["bench", "experts", *words, *where]) == 0
+    sweeps = json.loads(capsys.readouterr().out)["sweeps"]
+    for sweep, algorithm in zip(sweeps, ("grouped", "loop"), strict=True):
+        (result,) = sweep["results"]
+        assert (result["outcome"], result["axes"]["algorithm"]) == ("ok", algorithm)
+        assert result["kernels"] is None  # a CPU has none
+
+
 def test_what_a_backend_cannot_do_is_an_outcome_not_an_error(tmp_path, command):
     done = command(
         "bench",

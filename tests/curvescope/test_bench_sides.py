@@ -9,6 +9,7 @@ import pytest
 from curvescope.cli import main
 from curvescope.commands.bench import BENCHES, measuring, problems
 from curvescope.kernels import backends, ceilings
+from curvescope.profiling.attribution.events import StepRows
 
 from ..kernels.fakes import FakeBackend, exact
 from ..tables import ask_each
@@ -114,3 +115,27 @@ def test_who_chooses_an_axis_gets_that(bench):
     )
     (sweep,) = document["sweeps"]
     assert (sweep["label"], sweep["cache"]) == ("gemm 8x4x8 NN fp32", "cold")
+
+
+class Profiled(Device):
+    """A card whose calls of an epilogue are one kernel, or two where the activation follows."""
+
+    def prepare(self, problem, operands):
+        self.names = ["gemm_relu"] if problem.epilogue == "relu" else ["gemm", "relu"]
+        return super().prepare(problem, operands)
+
+    def record(self, run, layer, phase):
+        rows = [{"name": name, "start_ns": 0, "duration_ns": 9} for name in self.names]
+        return StepRows(rows, [(0, 9)], {})
+
+
+@ask_each(("kind", "says"), [("cuda", True), ("cpu", False)])
+def test_the_kernels_of_a_call_tell_what_a_gpu_fused(bench, monkeypatch, kind, says):
+    """A CPU's profile has parts of operators."""
+    monkeypatch.setitem(globals(), "Device", Profiled)
+    axes = ("m=8", "n=8", "k=8", "epilogue=relu,then_relu")
+    shown = bench({"kind": kind, "name": "a card"}, *[w for axis in axes for w in ("--axis", axis)])
+    said = " ".join(shown.split())
+    assert ("1 kernel a call of gemm 8x8x8 NN fp32 relu: 1 x gemm_relu." in said) == says
+    both = "2 kernels a call of gemm 8x8x8 NN fp32 then_relu: 1 x gemm, 1 x relu."
+    assert (both in said) == says

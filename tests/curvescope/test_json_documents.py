@@ -39,8 +39,10 @@ KINDS = {
         name: {"bench"}
         for name in (
             "attention",
+            "experts",
             "operators",
             "memory",
+            "roof",
             "latency",
             "launch",
             "transfer",

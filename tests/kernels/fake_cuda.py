@@ -45,6 +45,14 @@ def run_kernel(memory, name, grid, block, arguments):
     elif name == "memory_copy":
         a, c, count4, _ = arguments
         memory.at(c)[: 4 * count4] = memory.at(a)[: 4 * count4]
+    elif name == "memory_read":
+        a, sums, least, count4, _ = arguments
+        threads = grid[0] * block[0]
+        vectors = np.zeros((-(-int(count4) // threads), threads, 4), np.float32)
+        vectors.reshape(-1)[: 4 * count4] = memory.at(a)[: 4 * count4]
+        found = vectors.sum(axis=(0, 2))
+        for thread in np.flatnonzero(found > least):
+            memory.at(sums)[thread] = found[thread]
     elif name == "chase_link":
         chain, following, count = arguments
         memory.at(chain)[:count] = np.uint64(chain) + 8 * memory.at(following)[:count].astype(
@@ -59,7 +67,7 @@ def run_kernel(memory, name, grid, block, arguments):
         memory.at(end)[0] = at
     elif name == "peak_fp32":
         sums, a, b, rounds = arguments
-        memory.at(sums)[: grid[0] * block[0]] = 128 * rounds * a * b
+        memory.at(sums)[: grid[0] * block[0]] = 512 * rounds * a * b
 
 
 class FakeLibrary:

@@ -17,7 +17,7 @@ from curvescope.kernels.timers import CudaEvents, EventApi, Sample
 class FakeTimer:
     """Every call lasts what `durations_ns` says next; nothing waits."""
 
-    name = "fake"
+    name, empty_ns = "fake", None
 
     def __init__(self, durations_ns, resolution_ns=1.0):
         self.resolution_ns = resolution_ns
@@ -94,11 +94,16 @@ class VirtualStream:
     """
 
     def __init__(
-        self, call_ns: int = 7_000, cycles_per_ns: float = 1.98, queue: int = 1024
+        self,
+        call_ns: int = 7_000,
+        cycles_per_ns: float = 1.98,
+        queue: int = 1024,
+        pair_ns: float = 0.0,  # what a pair of events adds
     ) -> None:
         self.host_ns, self._free_ns = 0, 0.0
         self._call_ns, self._cycles_per_ns, self._queue = call_ns, cycles_per_ns, queue
         self._ends_ns: deque[float] = deque()
+        self._pair_ns = pair_ns
 
     def work_on_host(self, ns: int) -> None:
         self.host_ns += ns
@@ -116,7 +121,7 @@ class VirtualStream:
         self.host_ns = max(self.host_ns, round(self._free_ns))
 
     def _record(self, event: Any) -> None:
-        self.launch(0)
+        self.launch(self._pair_ns)
         event.at_ns = self._free_ns
 
     def timer(self) -> CudaEvents:

@@ -36,7 +36,7 @@ PROBLEMS = [
 
 
 def main() -> None:
-    numba_cuda._BLOCKS_PER_SM = 2
+    NumbaCudaBackend._resident_blocks = lambda *_: 2
     numba_cuda.BYTES_PER_LAUNCH = 3 * 2 * 4 * ELEMENTS  # three passes over two arrays
     backend = NumbaCudaBackend(cuda, FACTS, EVENTS)
     for problem in PROBLEMS:

@@ -82,6 +82,17 @@ def test_constants_give_the_peak_of_the_units_and_no_ceiling(tmp_path):
     assert found.entry()["units"]["bf16"]["how"].endswith("cupy")
 
 
+def test_a_lower_bound_is_no_peak_of_the_units():
+    """The products of the library pass what mma.sync does on Hopper and Blackwell."""
+    streams = FakeBackend(exact)
+    streams.peak_precisions = ("fp32", "bf16")
+    streams.peak = lambda precision: PeakRounds(
+        f"peak_{precision}", 256, 4, precision, beyond="tcgen05" if precision == "bf16" else ""
+    )
+    names = [name for _, name, _ in ceiling_problems(streams, FakeBackend(exact))]
+    assert [name for name in names if name.startswith("units")] == ["units fp32"]
+
+
 def test_what_was_not_timed_is_no_ceiling(tmp_path):
     (wrong,) = run_sweep(
         single(Gemm(4, 4, 4)),
@@ -116,8 +127,10 @@ def test_every_precision_and_every_level_is_asked_for():
         "Gemm",
         "Conv",
         "Attention",
+        "Experts",
         "RowOperator",
         "Memory",
+        "Mix",
         "Latency",
         "Launch",
         "Peak",

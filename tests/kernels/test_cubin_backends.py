@@ -15,16 +15,24 @@ from curvescope.kernels.backends import UnsupportedError, cubins, open_backend, 
 from curvescope.kernels.backends.cubins import CubinBackend
 from curvescope.kernels.backends.cupy import CupyDriver
 from curvescope.kernels.backends.pycuda import PycudaDriver
-from curvescope.kernels.catalog import KERNELS
+from curvescope.kernels.catalog import BY_NAME, KERNELS
 from curvescope.kernels.compile import compile_source, own_sources
 from curvescope.kernels.conv import DIRECTIONS, Conv
 from curvescope.kernels.cubin import read_cubin
-from curvescope.kernels.cuda_plans import BYTES_PER_LAUNCH, Buffer, hold_launch, plan
+from curvescope.kernels.cuda_plans import (
+    BYTES_PER_LAUNCH,
+    NO_SUM,
+    Buffer,
+    hold_launch,
+    peak_kernel,
+    plan,
+)
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.method import BenchMeasurement, BenchOutcome, Method
+from curvescope.kernels.mix import Mix
 from curvescope.kernels.peak import PeakRounds
 
 from ..tables import ask_each
@@ -36,13 +44,15 @@ CHECKED = [
     Gemm(65, 33, 130),
     Conv(2, 4, 9, 7, 6, 1, 1),
     Memory("copy", 4800),
+    Memory("read", 4800),
     Latency(64 * 100, loads=16 * 20),
 ]
 UNCHECKED = [
-    Memory("read", 4800),
-    Memory("read", 4800, 4),
     *(Launch(k) for k in ("call", "synchronize", "throughput")),
 ]
+
+
+REGISTERS = {"peak_bf16_tensor": 48}  # of a thread; the other kernels have 32
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +60,11 @@ def compiled(monkeypatch):
     monkeypatch.setattr(
         cubins, "compile_source", lambda source, sm: SimpleNamespace(cubin=f"{source.name} {sm}")
     )
+    resources = [
+        SimpleNamespace(name=name, registers_per_thread=REGISTERS.get(name, 32), shared_bytes=0)
+        for name in BY_NAME
+    ]
+    monkeypatch.setattr(cubins, "read_cubin", lambda _: resources)
 
 
 @pytest.fixture
@@ -104,14 +119,45 @@ def test_kernels_that_keep_nothing_are_timed_and_said_not_to_be_verified(backend
     assert measurement.verification.outcome == BenchOutcome.NOT_VERIFIED
 
 
+def test_a_timed_read_stores_no_sum(backend, library):
+    """Its stores would be bytes that nobody counts."""
+    problem = Memory("read", 4800)
+    prepared = backend.prepare(problem, problem.operands(np.random.default_rng(0)))
+    (sums,) = [array for array in library.memory.arrays.values() if array.size % 256 == 0]
+    prepared.run()
+    prepared.once()
+    assert not sums.any()
+    assert prepared.result() == problem.reference(problem.operands(np.random.default_rng(0)))
+    assert sums.any()
+    assert np.finfo(np.float32).max == NO_SUM
+
+
+@ask_each(
+    ("capability", "blocks"), [((7, 5), 4), ((8, 0), 8), ((8, 6), 6), ((8, 9), 6), ((12, 1), 6)]
+)
+def test_as_many_blocks_as_run_at_once_go_round_the_memory(capability, blocks):
+    """SMs hold 1024, 2048 or 1536 threads: more blocks would wait for the first ones to end."""
+    device = on_device(capability)
+    problem = Memory("copy", 132 * 8 * 256 * 4 * 8)
+    made = plan(problem, problem.operands(np.random.default_rng(0)), device._count_resident)
+    assert made.launch.grid == (132 * blocks, 1, 1)
+    assert device.peak("fp32").threads == 132 * blocks * 256
+
+
+def test_registers_limit_the_blocks_of_a_peak():
+    """48 registers of 256 threads: five blocks fit in 65,536."""
+    assert on_device((8, 0)).peak("bf16").threads == 132 * 5 * 256
+
+
 def test_the_peak_is_checked_in_one_round_and_timed_in_many(backend):
     problem = peak_problem(backend, "fp32")
-    assert problem == PeakRounds("peak_fp32", 4 * 8 * 256, 256)
+    assert problem == PeakRounds("peak_fp32", 4 * 8 * 256, 1024)
     measurement = BenchMeasurement(problem)
     measurement.take(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.verification.outcome == BenchOutcome.OK
     assert set(backend.peak_precisions) == {"fp64", "fp32", "tf32", "fp16", "bf16", "int8"}
-    assert problem.work.flops == 256 * 4 * 8 * 256 * 2000
+    assert problem.work.flops == 1024 * 4 * 8 * 256 * 500
+    assert measurement.notes(backend, Method(cache="hot"))[-1].kind != "at least"
 
 
 def test_a_source_is_compiled_for_the_device_and_loaded_once(backend, library):
@@ -158,9 +204,31 @@ def test_a_hoppers_tensor_peaks_are_those_of_wgmma(monkeypatch):
 
 def test_without_a_compiler_for_wgmma_a_hopper_has_the_older_instructions(monkeypatch):
     backend = hopper(monkeypatch, wgmma=False)
-    assert backend.peak("fp16").kernel == "peak_fp16_tensor"
+    peak = backend.peak("fp16")
+    assert (peak.kernel, peak.label) == (
+        "peak_fp16_tensor",
+        f"peak_fp16_tensor {peak.threads} threads, at least",
+    )
+    assert "with wgmma" in peak.note.sentence
+    assert "nvidia-cuda-nvrtc-cu12" in peak.note.sentence
+    assert backend.peak("fp32").note is None
     with pytest.raises(UnsupportedError, match="nvidia-cuda-nvrtc-cu12"):
         backend.peak("fp8")
+
+
+@ask_each(
+    ("capability", "beyond"),
+    [((8, 9), ""), ((10, 0), "tcgen05"), ((10, 3), "tcgen05"), ((12, 0), "")],
+)
+def test_a_peak_by_mma_sync_says_where_it_is_a_lower_bound(capability, beyond):
+    """GeForce cards of Blackwell have no tcgen05: there mma.sync is the peak."""
+    backend = on_device(capability)
+    assert backend.peak("bf16").beyond == beyond
+    measurement = BenchMeasurement(backend.peak("bf16"))
+    measurement.take(backend, Method(cache="hot", visit_s=0.0, verify=False))
+    notes = [note.kind for note in measurement.notes(backend, Method(cache="hot"))]
+    assert ("at least" in notes) == bool(beyond)
+    assert peak_kernel("bf16", 100).name == "peak_bf16_tensor"
 
 
 def test_a_kepler_has_no_half_precision_peak():
@@ -215,10 +283,15 @@ def test_the_arguments_take_as_many_bytes_as_the_cubin_says():
         *(Gemm(65, 33, 130, transpose) for transpose in TRANSPOSES),
         *(Conv(2, 4, 9, 7, 6, 1, 1, direction=direction) for direction in DIRECTIONS),
         *(Memory(kind, 4800) for kind in KINDS),
+        Memory("read", 4800, 4),
+        Mix(3, 4800),
     ]
     seen = set()
     problems = [*CHECKED, *UNCHECKED, *peaks, *others]
-    plans = [plan(problem, problem.operands(np.random.default_rng(0)), 4) for problem in problems]
+    plans = [
+        plan(problem, problem.operands(np.random.default_rng(0)), lambda _: 32)
+        for problem in problems
+    ]
     for launch in [
         hold_launch(1),
         *(launch for planned in plans for launch in (*planned.setup, planned.launch)),
@@ -266,17 +339,29 @@ def fake_cupy():
         moduleGetFunction=lambda module, name: name,
         launchKernel=launch,
     )
+
+    def count_launches():
+        return sum(1 for entry in log if entry[0] != "event")
+
+    def create_event():
+        event = SimpleNamespace(done=False)
+
+        def record(stream):
+            event.at = count_launches()
+            log.append(("event", stream))
+
+        event.record = record
+        return event
+
     cuda = SimpleNamespace(
         driver=driver,
         runtime=SimpleNamespace(getDeviceProperties=lambda index: properties),
         Stream=SimpleNamespace(null="null stream"),
-        Event=lambda: SimpleNamespace(
-            record=lambda stream: log.append(("event", stream)), done=False
-        ),
+        Event=create_event,
         Device=lambda index: SimpleNamespace(
             synchronize=lambda: log.append(("synchronize", index))
         ),
-        get_elapsed_time=lambda start, end: 0.25,
+        get_elapsed_time=lambda start, end: 0.25 if end.at > start.at else 0.0,
     )
     cupy = SimpleNamespace(
         cuda=cuda, asarray=upload, asnumpy=lambda buffer: memory.at(buffer.data.ptr)

@@ -16,6 +16,7 @@ from curvescope.kernels.cuda_plans import Buffer, convolution_launch, plan
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.latency import Latency
 from curvescope.kernels.memory import KINDS, Memory
+from curvescope.kernels.mix import Mix
 from curvescope.kernels.peak import PeakRounds
 
 from .emulation import Emulated, Guarded, compile_source
@@ -166,23 +167,20 @@ def test_memory_kernels_touch_every_element_once(build):
 
 
 def test_reads_see_every_element_once(build):
-    """One block of 256 threads: each sums its share, and says so where the sum is the one asked
-    for.
-    """
+    """One block of 256 threads: each stores the sum of its share, where that is above the least."""
     memory, ones = build("memory"), np.ones(4 * 256 * 3, np.float32)
 
-    def says(name, unlikely, *scalars, passes=1):
-        seen = Guarded(np.zeros(1, np.float32))
-        memory.launch(
-            name, (1, 1, 1), Guarded(ones), seen, np.float32(unlikely), *scalars, np.int32(passes)
-        )
-        return seen.array[0]
+    def sums(name, least, *scalars, passes=1):
+        stored = Guarded(np.full(256, 99, np.float32))
+        given = (Guarded(ones), stored, np.float32(least), *scalars, np.int32(passes))
+        memory.launch(name, (1, 1, 1), *given)
+        return set(stored.array)
 
-    assert says("memory_read", 12, np.int64(256 * 3)) == 12
-    assert says("memory_read", 13, np.int64(256 * 3)) == 0
-    assert says("memory_read", 36, np.int64(256 * 3), passes=3) == 36
+    assert sums("memory_read", 11, np.int64(256 * 3)) == {12}
+    assert sums("memory_read", 12, np.int64(256 * 3)) == {99}
+    assert sums("memory_read", 11, np.int64(256 * 3), passes=3) == {36}
     ones[::3] = 2  # a stride of 3 meets only these
-    assert says("memory_read_strided", 8, np.int64(3), np.int64(256 * 4)) == 8
+    assert sums("memory_read_strided", 7, np.int64(3), np.int64(256 * 4)) == {8}
 
 
 def test_the_chase_goes_once_around(build):
@@ -219,7 +217,9 @@ FLOPS_OF = {kernel.name: kernel.flops_per_thread_round for kernel in KERNELS}
 PROBLEMS = [
     *(Gemm(65, 33, 130, transpose) for transpose in TRANSPOSES),
     *(Conv(2, 4, 9, 7, 6, 3, 2, (2, 1), (1, 0), (1, 2), 2, direction) for direction in DIRECTIONS),
-    *(Memory(kind, 4800) for kind in KINDS if kind != "read"),
+    *(Memory(kind, 4800) for kind in KINDS),
+    Memory("read", 4800, 4),
+    *(Mix(fmas, 32 * 4100) for fmas in (1, 3, 40)),
     Latency(64 * 100, loads=16 * 20),
     *(
         PeakRounds(name, 512, FLOPS_OF[name], name.removeprefix("peak_"))
@@ -232,7 +232,7 @@ PROBLEMS = [
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.label)
 def test_a_plan_computes_its_problem_with_the_real_source(build, problem):
     operands = problem.operands(np.random.default_rng(5))
-    made = plan(problem, operands, sm_count=1)
+    made = plan(problem, operands, lambda _: 2)
     buffers = [Guarded(buffer) for buffer in made.buffers]
     for launch in (*made.setup, made.checked or made.launch):
         assert (
@@ -248,3 +248,26 @@ def test_a_plan_computes_its_problem_with_the_real_source(build, problem):
     )
     error = problem.error(operands, result)
     assert error.acceptable, error
+
+
+@pytest.mark.first_rows(1)
+@pytest.mark.parametrize("stride", [1, 3])
+def test_a_read_that_leaves_out_its_last_elements_is_seen(tmp_path, stride):
+    """Of 1,200 elements two blocks of 256 threads lack one vector, or one element."""
+    problem = Memory("read", 4800, stride)
+    operands = problem.operands(np.random.default_rng(5))
+    operands[0][-2 * stride :] = 7  # whatever is left out is not zero
+    made = plan(problem, operands, lambda _: 2)
+    compile_source(
+        "memory",
+        tmp_path,
+        [made.checked.kernel],
+        lambda text: text.replace("i < count; i +=", "i < count - 1; i +="),
+    )
+    buffers = [Guarded(buffer) for buffer in made.buffers]
+    arguments = [
+        buffers[each.index] if isinstance(each, Buffer) else each for each in made.checked.arguments
+    ]
+    Emulated("memory", tmp_path).launch(made.checked.kernel, made.checked.grid, *arguments)
+    result = made.read(lambda index: buffers[index].array, None)
+    assert not problem.error(operands, result).acceptable

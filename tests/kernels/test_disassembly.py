@@ -2,7 +2,10 @@
 is here.
 """
 
+import re
+import shutil
 import stat
+import subprocess
 from collections import Counter
 
 import pytest
@@ -11,7 +14,15 @@ from curvescope.base.errors import BackendMissingError
 from curvescope.kernels import compile as nvrtc
 from curvescope.kernels import disassembly
 from curvescope.kernels.cubin import read_cubin
-from curvescope.kernels.disassembly import instruction_mix, list_instructions, read_listing
+from curvescope.kernels.disassembly import (
+    _INSTRUCTION,
+    _SECTION,
+    disassemble,
+    instruction_mix,
+    list_instructions,
+    pair_sections,
+    read_listing,
+)
 
 # Lines as nvdisasm writes them: dual issue on Maxwell, predicates, uniform instructions on Turing,
 # padding at the end.
@@ -97,18 +108,17 @@ def listed(name, architecture):
 @pytest.mark.usefixtures("kept_cubins")
 @pytest.mark.parametrize("architecture", EVERY_ARCHITECTURE)
 def test_the_peak_kernels_are_chains_of_their_instruction(architecture):
-    """A round is 16 steps on 8 chains: the compiler has merged none of them, and added none."""
+    """A round is 64 steps on 8 chains, of tensor cores 16: none is merged, and none added."""
     listed("launch", architecture)  # tells in no time whether it can be done
     found = {
         name: Counter(instructions)
         for name, instructions in listed("peak", architecture)[1].items()
     }
-    assert found["peak_fp32"]["FFMA"] == 128
-    assert found["peak_fp64"]["DFMA"] == 128
+    assert found["peak_fp32"]["FFMA"] == 512
+    assert found["peak_fp64"]["DFMA"] == 512
     if architecture >= 60:
-        assert found["peak_fp16x2"]["HFMA2"] in range(
-            128, 134
-        )  # from sm_80 on it also moves constants
+        # from sm_80 on it also moves constants
+        assert found["peak_fp16x2"]["HFMA2"] in range(512, 518)
     # 16 x 8 x 16 is one instruction from sm_80 on, two on sm_75, and on sm_70 two of four steps on
     # four quarters each.
     if architecture in (70, 75):
@@ -118,6 +128,72 @@ def test_the_peak_kernels_are_chains_of_their_instruction(architecture):
         assert found["peak_bf16_tensor"]["HMMA"] == found["peak_tf32_tensor"]["HMMA"] == 128
         assert found["peak_fp16_tensor"]["HMMA"] == 128
     assert all("other" not in instruction_mix(counts) for counts in found.values())
+
+
+def disassembled(name, architecture, folder):
+    """The listing of a source, which nvcc compiles where no NVRTC here knows the architecture."""
+    source = next(source for source in nvrtc.own_sources() if source.name == name)
+    try:
+        try:
+            cubin = nvrtc.compile_source(source, architecture).cubin
+        except BackendMissingError:
+            if (compiler := shutil.which("nvcc")) is None:
+                raise
+            made = folder / "made.cubin"
+            command = [compiler, "-std=c++17", f"-arch=sm_{architecture}", "-cubin", "-o", made]
+            path = nvrtc.SOURCE_FOLDER / f"{name}.cu"
+            done = subprocess.run([*command, path], capture_output=True, text=True, check=False)
+            if done.returncode:
+                pytest.skip(done.stderr)
+            cubin = made.read_bytes()
+        return disassemble(cubin, architecture)
+    except BackendMissingError as error:
+        pytest.skip(str(error))
+
+
+def longest_loop(listing, kernel):
+    """The instructions between a label and the last branch back to it."""
+    (text,) = (text for name, text in pair_sections(_SECTION, listing) if name == kernel)
+    labels, instructions, loops = {}, [], []
+    for line in text.splitlines():
+        if label := re.match(r"(\.L\w+):", line):
+            labels[label[1]] = len(instructions)
+        elif (found := _INSTRUCTION.match(line)) and found[1] != "NOP":
+            instructions.append(found[1])
+            target = re.search(r"`\((\.L\w+)\)", line)
+            if target and target[1] in labels:
+                loops.append(instructions[labels[target[1]] :])
+    return max(loops, key=len)
+
+
+def test_a_loop_goes_from_its_label_to_the_branch_back():
+    """The endless one behind the end of a kernel is shorter."""
+    lines = [
+        ".L_1:",
+        "        /*0000*/                   FFMA R0, R0, R1, R2 ;",
+        "        /*0010*/               @P0 BRA `(.L_1) ;",
+        ".L_2:",
+        "        /*0020*/                   BRA `(.L_2) ;",
+    ]
+    listing = "\n".join(['\t.section\t.text.k,"ax",@progbits', *lines])
+    assert longest_loop(listing, "k") == ["FFMA", "BRA"]
+
+
+@pytest.mark.usefixtures("kept_cubins")
+@pytest.mark.parametrize("architecture", [80, 90, pytest.param(100, marks=pytest.mark.slow)])
+def test_of_100_issue_slots_of_a_peak_99_are_its_own(architecture, tmp_path):
+    """A scheduler issues one instruction a clock, so those of the loop take from the peak; but of
+    fp64, whose instructions take two clocks or more.
+    """
+    listing = disassembled("peak", architecture, tmp_path)
+    for kernel, instruction in (
+        ("peak_fp32", "FFMA"),
+        ("peak_fp16x2", "HFMA2"),
+        ("peak_bf16x2", "HFMA2"),
+    ):
+        loop = longest_loop(listing, kernel)
+        assert loop.count(instruction) >= 512
+        assert loop.count(instruction) >= 0.99 * len(loop), (kernel, Counter(loop))
 
 
 @pytest.mark.first_rows(1)

@@ -2,11 +2,15 @@
 catches.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from curvescope.kernels.gemm import TRANSPOSES, Gemm
+from curvescope.kernels import problem as problem_module
+from curvescope.kernels.experts import Experts
+from curvescope.kernels.gemm import EPILOGUES, TRANSPOSES, Gemm
 from curvescope.kernels.problem import bound_error, normal
 from curvescope.profiling.hardware.precisions import PRECISIONS
 
@@ -66,3 +70,61 @@ def test_not_a_number_and_a_wrong_shape_are_wrong():
     assert not problem.error(operands, result[:3]).acceptable
     # The allowance over 1024 products, by hand: 16 · 2^-24 · (1 + 32) · 32
     assert bound_error("fp32", 1024) == pytest.approx(16 * 2**-24 * 33 * 32)
+
+
+@ask_each("checked", [10**12, 10**5])
+@ask_each(
+    "problem",
+    [*(Gemm(65, 33, 129, epilogue=name) for name in EPILOGUES), Gemm(65, 33, 129, batch=2)],
+)
+def test_batches_and_epilogues_are_checked_whole_or_in_part(monkeypatch, checked, problem):
+    """A large one by sums over its columns, or with an epilogue by some of them."""
+    monkeypatch.setattr(problem_module, "FULL_CHECK_FLOPS", checked)
+    operands = problem.operands(np.random.default_rng(2))
+    result = problem.reference(operands)
+    error = problem.error(operands, result)
+    assert (error.acceptable, error.projected) == (True, checked == 10**5)
+    tail = result.copy()
+    tail[..., -8:] += 1
+    assert not problem.error(operands, tail).acceptable
+    if problem.has_epilogue:
+        no_bias = problem.reference((*operands[:2], np.zeros_like(operands[2])))
+        assert not problem.error(operands, no_bias).acceptable
+
+
+@ask_each("name", ["relu", "gelu"])
+def test_an_activation_is_as_torch_has_it(name):
+    problem = Gemm(4, 3, 5, precision="fp64", epilogue=name)
+    a, b, bias = problem.operands(np.random.default_rng(0))
+    activate = getattr(torch.nn.functional, name)
+    expected = activate(torch.from_numpy(b @ a + bias)).numpy()
+    np.testing.assert_allclose(problem.reference((a, b, bias)), expected, rtol=1e-12)
+
+
+def test_a_gelu_by_either_formula_is_right_and_no_other_is():
+    problem = Gemm(64, 64, 64, epilogue="gelu")
+    operands = problem.operands(np.random.default_rng(0))
+    product = replace(problem, epilogue="bias").reference(operands)
+    by_formula = [
+        torch.nn.functional.gelu(torch.from_numpy(product), approximate=name).numpy()
+        for name in ("none", "tanh")
+    ]
+    assert np.abs(by_formula[0] - by_formula[1]).max() > 1e-4
+    for result in by_formula:
+        assert problem.error(operands, result).acceptable
+    by_sigmoid = torch.nn.functional.silu(torch.from_numpy(1.702 * product)).numpy() / 1.702
+    assert not problem.error(operands, by_sigmoid).acceptable
+
+
+@ask_each("checked", [10**12, 10**5])
+def test_an_expert_that_takes_the_weights_of_another_is_wrong(monkeypatch, checked):
+    monkeypatch.setattr(problem_module, "FULL_CHECK_FLOPS", checked)
+    problem = Experts(3, 100, 33, 65, precision="fp32")
+    assert list(problem.ends) == [33, 66, 100]
+    weights, tokens = problem.operands(np.random.default_rng(0))
+    right = np.concatenate([tokens[rows] @ weights[expert] for expert, rows in problem.slices()])
+    assert problem.error((weights, tokens), right).acceptable
+    swapped = weights[[1, 0, 2]]
+    wrong = np.concatenate([tokens[rows] @ swapped[expert] for expert, rows in problem.slices()])
+    assert not problem.error((weights, tokens), wrong).acceptable
+    assert not problem.error((weights, tokens), right[:-1]).acceptable

@@ -8,6 +8,7 @@ import pytest
 from curvescope.base.errors import BackendMissingError
 from curvescope.kernels.backends import UnsupportedError, open_backend, peak_problem
 from curvescope.kernels.conv import DIRECTIONS, Conv
+from curvescope.kernels.experts import Experts
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import KINDS as LAUNCHES
@@ -15,6 +16,7 @@ from curvescope.kernels.launch import Launch
 from curvescope.kernels.levels import memory_levels
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.method import BenchMeasurement, BenchOutcome, Method
+from curvescope.kernels.mix import Mix
 
 from ..shared import CUPY, ON_VIRTUAL_CARD
 
@@ -30,6 +32,10 @@ PROBLEMS = [
     *(Memory(kind, 48_000_000) for kind in KINDS),
     *(Launch(kind) for kind in LAUNCHES),
     Latency(1 << 20),
+    Gemm(64, 64, 64, batch=4),
+    Gemm(64, 64, 64, "TN", "bf16", epilogue="gelu"),
+    Experts(4, 256, 64, 64, "loop"),
+    Mix(16, 48_000_000),
 ]
 
 
@@ -55,7 +61,9 @@ def test_every_backend_is_right_or_says_that_it_cannot(backend, problem, cache):
 def is_supported(backend, problem):
     """Whether a backend has a kernel for the problem, on Ampere and later."""
     if backend == "torch":
-        return not isinstance(problem, Latency)
+        return not isinstance(problem, (Latency, Mix))
+    if isinstance(problem, Experts) or getattr(problem, "batch", 1) > 1:
+        return False
     if backend == "numba":
         return isinstance(problem, (Gemm, Memory)) and problem.precision == "fp32"
     if isinstance(problem, Launch):

@@ -114,7 +114,10 @@ def test_a_kernel_shorter_than_the_timer_resolves_is_timed_many_at_once():
     assert measurement.calls == 1
     (note,) = measurement.notes(cold, Method())
     assert note.kind == "resolution"
-    assert "20.0%" in note.sentence
+    assert note.sentence.startswith("the timer's resolution is 20.0%")
+    cold.timer.empty_ns = 40.0
+    (note,) = measurement.notes(cold, Method())
+    assert note.sentence.startswith("an empty pair of events is 20.0%")
 
 
 def test_throttled_visits_are_dropped_counted_and_said():

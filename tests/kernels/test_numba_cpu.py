@@ -13,6 +13,7 @@ from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
 from curvescope.kernels.memory import KINDS, SCALAR, Memory
 from curvescope.kernels.method import BenchMeasurement, BenchOutcome, Method
+from curvescope.kernels.mix import Mix
 from curvescope.kernels.peak import Peak
 from curvescope.profiling.hardware.host import last_level_cache_bytes
 
@@ -23,6 +24,10 @@ PROBLEMS = [
     *(Memory(kind, 12_012) for kind in KINDS),
     Memory("triad", 120_000, 4),
     Memory("copy", 16_000_000, 1, "fp64"),
+    *(
+        Mix(fmas, 12_012, precision)
+        for fmas, precision in ((1, "fp32"), (3, "fp64"), (256, "fp32"))
+    ),
     Latency(64 * 100),
     Launch("call"),
 ]

@@ -14,7 +14,8 @@ from curvescope.kernels.attention import Attention
 from curvescope.kernels.backends import UnsupportedError, open_backend
 from curvescope.kernels.backends.pytorch import TorchBackend
 from curvescope.kernels.conv import DIRECTIONS, Conv
-from curvescope.kernels.gemm import TRANSPOSES, Gemm
+from curvescope.kernels.experts import ALGORITHMS, Experts
+from curvescope.kernels.gemm import EPILOGUES, TRANSPOSES, Gemm
 from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
 from curvescope.kernels.memory import KINDS as STREAMS
@@ -28,6 +29,18 @@ from ..tables import ask_each
 PROBLEMS = [
     *(Gemm(33, 17, 65, transpose) for transpose in TRANSPOSES),
     *(Gemm(64, 32, 128, "TN", precision) for precision in ("fp64", "bf16", "fp16", "int8")),
+    *(Gemm(33, 17, 65, transpose, batch=3) for transpose in TRANSPOSES),
+    Gemm(33, 17, 65, precision="bf16", batch=3),
+    *(
+        Gemm(33, 17, 65, "TN", precision, epilogue=epilogue)
+        for epilogue in EPILOGUES
+        for precision in ("fp32", "bf16")
+    ),
+    *(
+        Experts(3, 100, 32, 64, algorithm, precision)
+        for algorithm in ALGORITHMS
+        for precision in ("fp32", "bf16")
+    ),
     *(
         Attention(2, 3, 33, 16, algorithm, causal, "fp32")
         for algorithm in ("flash", "math")
@@ -85,7 +98,10 @@ def test_a_recorded_call_names_the_kernel_its_layer_and_phase(backend):
         (Attention(1, 1, 8, 8, "cudnn"), "a CPU has no cudnn attention: flash or math"),
         (Conv(1, 1, 4, 4, 1, 3, 3, precision="int8"), "no convolution in int8"),
         (Gemm(16, 16, 16, "TN", "fp8"), "does not support FP8"),
+        (Gemm(16, 16, 16, "TN", "int8", batch=2), "of int8 are single"),
+        (Gemm(16, 16, 16, "TN", "int8", epilogue="bias"), "have no epilogue"),
         (Gemm(2, 2, 2, "NN", "tf32"), "does not support TF32"),
+        (Experts(2, 4, 8, 9), "multiples of 16 bytes"),
     ],
 )
 def test_what_the_cpu_or_torch_lacks_says_so(backend, problem, message):

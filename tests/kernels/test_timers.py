@@ -93,3 +93,19 @@ def test_a_hold_is_short_for_work_that_fills_the_queue():
         (sample,) = timer.take(run, 1, 1, None)
         assert sample.duration_ns == pytest.approx(27e6)
     assert stream.host_ns - began_ns < 27e6 + 20e6 * 3 / 1.98 + 1e6
+
+
+@ask_each(("pair_ns", "resolution_ns"), [(1_300, 1_300), (200, 500)])
+def test_a_pair_of_events_around_nothing_is_the_error_of_a_sample(pair_ns, resolution_ns):
+    """It is measured once a process: the host needs 7 µs for a call, and the pair reads less."""
+    stream = VirtualStream(pair_ns=pair_ns)
+    timer = stream.timer()
+    assert timer.empty_ns == pytest.approx(pair_ns)
+    assert timer.resolution_ns == pytest.approx(resolution_ns)
+    before = stream.host_ns
+    assert timer.empty_ns == pytest.approx(pair_ns)
+    assert stream.host_ns == before
+
+
+def test_the_clock_of_the_host_reads_nothing_around_nothing():
+    assert PerfCounter().empty_ns is None

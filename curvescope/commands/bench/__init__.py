@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...parsers import Command, CommandParser, Part, Run, add_parts, refuse_given, run_part
-from . import around, candidates, measuring, problems
+from . import around, candidates, measuring, problems, roof
 
 if TYPE_CHECKING:
     from ...kernels.backends import Backend
@@ -37,6 +37,7 @@ class Bench(NamedTuple):
     # declares the options that choose problems
     add_options: Callable[[argparse.ArgumentParser], None] | None = None
     defaults: Mapping[str, Any] = {}  # of other options, by name
+    show: measuring.Show | None = None  # prints the results, where not as a table alone
 
     def build(self) -> tuple[CommandParser, Run]:
         """Its parser, and what runs it."""
@@ -60,13 +61,14 @@ class Bench(NamedTuple):
         if getattr(args, "candidates", False):
             return candidates.run(args, sweeps)
         jobs = [(backend, sweep) for sweep in sweeps]
-        return measuring.measure_and_show(args, re.sub(r"[^\w.-]", "_", self.name), jobs)
+        what = re.sub(r"[^\w.-]", "_", self.name)
+        return measuring.measure_and_show(args, what, jobs, self.show)
 
 
 _ALL = (
     Bench(
         "gemm",
-        "matrix products, at any shapes or over a batch axis",
+        "matrix products, single, in batches or with an epilogue, at any shapes",
         problems.gemm,
         problems.add_problems,
         {"precision": None},  # so that a sweep that nobody chose takes those of the device
@@ -84,6 +86,12 @@ _ALL = (
         partial(problems.add_axes, precision="bf16", choices="fp64, fp32, tf32, fp16 or bf16"),
     ),
     Bench(
+        "experts",
+        "grouped products of a mixture of experts, in one call or a loop",
+        problems.experts,
+        partial(problems.add_axes, precision="bf16", choices="fp32, fp16 or bf16"),
+    ),
+    Bench(
         "operators",
         "normalisation, softmax, elementwise work and embedding",
         problems.operators,
@@ -95,6 +103,14 @@ _ALL = (
         problems.memory,
         problems.add_axes,
         _OWN,
+    ),
+    Bench(
+        "roof",
+        "rates over FLOPs per byte: the measured roof, and its ridge",
+        problems.roof,
+        problems.add_axes,
+        _OWN,
+        roof.show,
     ),
     Bench(
         "latency",

@@ -106,8 +106,13 @@ def _measure_candidates(args: argparse.Namespace, sweep: Sweep, folder: Path) ->
 def _choose(sweep: Sweep, device: str) -> list[Candidate]:
     """The candidates of a sweep's kind and precision on a device."""
     from ...experiments.candidates import candidates_for
+    from ...kernels.gemm import Gemm
 
     problem = next(iter(sweep.problems.values()))
+    if isinstance(problem, Gemm) and (problem.batch > 1 or problem.has_epilogue):
+        raise CurvescopeError(
+            f"{sweep.label}: candidates are of single products without an epilogue."
+        )
     precision = problem.precision
     offered = candidates_for(precision, device, kind=type(problem))
     if not offered:

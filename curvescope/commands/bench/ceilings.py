@@ -4,8 +4,9 @@ utilisations against them.
 Compute is measured by precision, by library matrix products of random numbers. On a CPU, fused
 multiply-adds count too where they are faster. Bandwidth is the fastest copy, triad, read or write
 of each memory level. On a GPU the peak of the units is measured too, by multiply-adds of constants.
-No data reaches it, because random numbers draw more power. Ceilings are stored in $CURVESCOPE_DATA
-or ~/.local/share/curvescope.
+No data reaches it, because random numbers draw more power. It is left out where our kernels stay
+below it: on Blackwell's tensor cores, and on Hopper's without NVRTC 12. Ceilings are stored in
+$CURVESCOPE_DATA or ~/.local/share/curvescope.
 """
 
 from __future__ import annotations

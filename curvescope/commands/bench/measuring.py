@@ -14,10 +14,12 @@ from ...analysis.render import terminal
 from ...analysis.render.cells import bar
 from ...analysis.render.of_peak import note_of_peaks
 from ...analysis.render.tables import TextTable, table
+from ...analysis.render.words import shorten
 from ...base.arguments import parse_share
 from ...base.counted import counted
 from ...base.endings import answer_if_interrupted
 from ...base.errors import BackendMissingError
+from ...base.numbers import duration
 from ...options import HOW, WHERE, add, check_time_limit, clocks
 from ...parsers import group
 from .result_columns import COLUMNS, columns, outcome_in_words
@@ -194,7 +196,7 @@ def _announce(
 ) -> dict[str, Any]:
     """Say what follows on standard error; returns the device."""
     backends = {backend.name: backend for backend, _ in jobs}
-    timers = dict.fromkeys(backend.timer.name for backend in backends.values())
+    timers = dict.fromkeys(_name_timer(backend) for backend in backends.values())
     device = jobs[0][0].describe()
     terminal.console(stderr=True).print(
         f"Measuring {counted(count, 'problem')} with {' and '.join(backends)} on "
@@ -202,6 +204,14 @@ def _announce(
         f"{method.time_limit_s:g} s each, into {path}."
     )
     return device
+
+
+def _name_timer(backend: Backend) -> str:
+    """A timer, with what it reads around nothing."""
+    timer = backend.timer
+    if timer.empty_ns is None:
+        return timer.name
+    return f"{timer.name} (an empty pair reads {duration(timer.empty_ns)})"
 
 
 def _name_device(args: argparse.Namespace, device: dict[str, Any]) -> str:
@@ -294,6 +304,8 @@ def folder_of(sweep: Sweep) -> str:
 def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
     console = terminal.console()
     console.print(_list_both(measured) if cache == BOTH else _list_results(measured))
+    for line in _describe_kernels(measured):
+        console.print(line)
     print_notes(measured)
     peaks = note_of_peaks(result.of_peak for result in results_of(measured))
     if peaks is not None:
@@ -343,6 +355,23 @@ def _list_both(measured: Sequence[MeasuredSweep]) -> TextTable:
 def _name(sweep: Sweep, result: Result) -> str:
     name = f"{sweep.layer} {result.problem}" if sweep.layer else result.problem
     return name + mark_alike(sweep.layers)
+
+
+def _describe_kernels(measured: Sequence[MeasuredSweep]) -> list[str]:
+    """What the library fused: how many kernels one call of several operators is."""
+    alike: defaultdict[tuple[tuple[str, int], ...], list[str]] = defaultdict(list)
+    for sweep_result in measured:
+        for result in sweep_result.results:
+            problem = sweep_result.sweep.problems[result.value]
+            if getattr(problem, "has_several", False) and result.kernels:
+                alike[tuple(result.kernels.items())].append(result.problem)
+    lines = []
+    for kernels, problems in alike.items():
+        names = [f"{count} x {shorten(name)}" for name, count in kernels]
+        calls = counted(sum(count for _, count in kernels), "kernel")
+        more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+        lines.append(f"{calls} a call of {problems[0]}{more}: {', '.join(names)}.")
+    return lines
 
 
 def print_notes(measured: Sequence[MeasuredSweep]) -> None:

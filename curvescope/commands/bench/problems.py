@@ -29,8 +29,10 @@ def gemm(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
     """Matrix products in isolation: C (m x n) = op(A) (m x k) · op(B) (k x n), column-major as in
     BLAS.
 
-    Axes: m, n, k, transpose (NN, NT, TN, TT). `--axis n=1,2,4..256` is a cost curve over n, the
-    batch size of a fully connected layer. `curvescope explain` reads it.
+    Axes: m, n, k, transpose (NN, NT, TN, TT), batch (products of operands of their own), epilogue
+    (bias; relu or gelu in the same call; then_relu or then_gelu in a call of its own; on a GPU the
+    kernels of a call say what is fused). `--axis n=1,2,4..256` is a cost curve over n, the batch
+    size of a fully connected layer. `curvescope explain` reads it.
     `--from vgg_a --batch 1..64` measures the fully connected layers of a network, and
     `--shapes m=512,n=64,k=1024` or `--shapes FILE.csv` products that you list. `--candidates` says
     whether the library could do better. `--around RUN` measures the products of a recorded step
@@ -77,6 +79,21 @@ def attention(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
     return span(Attention(8, 16, 1024, 64), axes, args.precision, "batch")
 
 
+def experts(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
+    """Grouped products, as of a mixture of experts: the tokens of each expert times its weights.
+
+    Axes: experts, tokens (of all together, divided evenly), m, k, algorithm (grouped, one call of
+    torch._grouped_mm; loop, one of torch.mm for each expert). `--axis tokens=64..8192` is a cost
+    curve over the tokens. On a GPU the kernels of a call say whether torch loops inside of the one
+    call. On a CPU it does.
+    """
+    from ...kernels.experts import ALGORITHMS, Experts
+    from ...kernels.sweeps import span
+
+    axes = _with_all(args.axis, "algorithm", ALGORITHMS)
+    return span(Experts(8, 1024, 1024, 1024), axes, args.precision, "tokens")
+
+
 def operators(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
     """Operators over the rows of a matrix: normalisation, softmax, elementwise work and embedding.
 
@@ -106,6 +123,22 @@ def memory(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
     sizes = [level.size_bytes for level in memory_levels(backend.describe())]
     axes = _with_all(_with_all(args.axis, "size", sizes), "kind", KINDS)
     return span(Memory("triad", sizes[0]), axes, args.precision, "size")
+
+
+def roof(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
+    """The roof of the device, as mixbench measures it: rates over FLOPs per byte, and the ridge
+    from which on arithmetic is the limit.
+
+    Each element is read, takes some multiply-adds, and is written. Axes: fmas (of an element; 1 to
+    256 are 0.25 to 64 FLOPs a byte in fp32), size (bytes of both arrays).
+    """
+    from ...kernels.levels import memory_levels
+    from ...kernels.mix import FMAS, Mix
+    from ...kernels.sweeps import span
+
+    *_, dram = memory_levels(backend.describe())
+    axes = _with_all(args.axis, "fmas", FMAS)
+    return span(Mix(1, dram.size_bytes), axes, args.precision, "fmas")
 
 
 def latency(args: argparse.Namespace, backend: Backend) -> list[Sweep]:

@@ -5,6 +5,7 @@ from curvescope.analysis.render.of_peak import note_of_peaks, show_of_peak
 from curvescope.profiling.hardware.limits import CEILING, PEAK, OfPeak, hardware_of
 
 from ...shared import ROOT
+from ...tables import ask_each
 
 H100 = hardware_of({"device": {"name": "NVIDIA H100 80GB HBM3", "kind": "cuda"}})
 
@@ -24,6 +25,21 @@ def test_a_rate_over_a_part_of_the_time_is_no_share_of_a_peak():
 
 def test_measured_bytes_come_before_compulsory_ones():
     assert show_of_peak(of_peak(row(gb_per_s=335.0, measured_gb_per_s=3015.0), H100)) == "90% DRAM"
+
+
+@ask_each(
+    ("share", "kind", "shown"),
+    [
+        (1.0, CEILING, "100% FLOPs"),
+        (1.005, CEILING, "at roof FLOPs"),
+        (1.02, CEILING, "at roof FLOPs"),
+        (1.03, CEILING, "103% FLOPs"),
+        (1.005, PEAK, "100% FLOPs"),
+        (1.02, PEAK, "102% FLOPs"),
+    ],
+)
+def test_the_error_of_a_measured_roof_passes_no_roof(share, kind, shown):
+    assert show_of_peak(OfPeak(share, "compute", kind)) == shown
 
 
 def test_which_peak_it_is_is_said():

@@ -141,9 +141,9 @@ def draw_errors_of_rows(tables: Sequence[pd.DataFrame], model: Model) -> list[Fl
     keys = ["layer", "phase", "kind", "name", "shape"]
     columns = named.groupby(keys, dropna=False, sort=False).ngroup()
     distinct = named[~columns.duplicated()]
-    labels = [distinct[key].tolist() for key in ("kind", "name", "shape")]
+    kinds, names, shapes = (distinct[key].tolist() for key in ("kind", "name", "shape"))
     batches = sorted(batch.unique())
-    factors = draw_errors(*labels, len(batches), model.spreads)
+    factors = draw_errors(kinds, names, shapes, len(batches), model.spreads)
     places = np.searchsorted(batches, batch)
     drawn = factors[:, places, columns]
     ends = np.cumsum([len(table) for table in tables])

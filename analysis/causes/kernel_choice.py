@@ -333,7 +333,7 @@ quantisation = Cause(
             "wave longer; with the batch padded to the next multiple, the odd sizes get faster."
         ),
         term=("filled_wave", "padded_batch"),
-        step=("padded_batch",),
+        step=("padded_batch", "padded_tokens"),
     ),
 )
 

@@ -29,7 +29,7 @@ def _leave_only(backend: str, _: Target) -> None:
         getattr(switches, f"enable_{name}_sdp")(name == backend)
 
 
-def _factor(name: str, backend: str, enum: str, what: str, common: int | None = None) -> Factor:
+def _factor(name: str, backend: str, enum: str, what: str, common: int) -> Factor:
     """The factor of one of `_BACKENDS`, which torch's `SDPBackend` calls `enum`."""
     return Factor(
         name=name,
@@ -61,5 +61,5 @@ EFFICIENT_ATTENTION = _factor(
     19,
 )
 MATH_ATTENTION = _factor(
-    "math_attention", "math", "MATH", "as products and a softmax, one after the other"
+    "math_attention", "math", "MATH", "as products and a softmax, one after the other", 29
 )

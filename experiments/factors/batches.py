@@ -147,7 +147,7 @@ PADDED_TOKENS = Factor(
     remedy="pad the tokens of {where} to the next multiple of 8, 16 or 32",
     step=StepChange(
         how="append tokens, mask them in attention, and leave them out of the loss",
-        screen=9,
+        screen=12,
         reason_against=_reason_against_padded_tokens,
         changed_results=lambda _: (
             "the tokens that pad belong to the result, unless the step leaves them out of its loss"

@@ -83,6 +83,7 @@ MAX_AUTOTUNE = Factor(
     remedy="compile {where} with max-autotune",
     step=StepChange(
         how='torch.compile(model, mode="max-autotune-no-cudagraphs", dynamic=False)',
+        common=30,
         setup_s=120.0,
         prepare=partial(_prepare, options=_TIMES_KERNELS),
         change=_compile_unless_compiled,

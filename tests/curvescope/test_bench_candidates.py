@@ -53,7 +53,7 @@ class Process:
     def call(self, method, *arguments):
         if method == "describe":
             return machine()
-        if method == "files":
+        if method in ("files", "losses"):
             return []
         if method == "prepare":
             return 1

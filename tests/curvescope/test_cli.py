@@ -247,7 +247,7 @@ def test_doctor_ends_with_a_command_for_each_missing_thing_that_matters():
     [
         (("diagnose", "alexnot"), "did you mean alexnet"),
         (("diagnose",), "Name a network"),
-        (("diagnose", "alexnet", "--batch", "0"), "batch sizes start at 1"),
+        (("diagnose", "alexnet", "--batch", "0"), "write sizes of at least 1"),
         (
             ("diagnose", "alexnet", "--protocol", "secret"),
             "choose one of default, quick, addfor, dell, dlperf",
@@ -272,7 +272,7 @@ def test_doctor_ends_with_a_command_for_each_missing_thing_that_matters():
         (("sweep", "alexnet", "--resume", "mine"), "omit the network"),
         (("compare", "--steps", "nowhere"), "nowhere does not exist"),
         (("step",), "Name a network"),
-        (("step", "alexnet", "--batch", "0"), "batch sizes start at 1"),
+        (("step", "alexnet", "--batch", "0"), "write sizes of at least 1"),
         (("step", "alexnet", "--steps", "0"), "must be at least 1"),
         (("diagnose", "alexnet", "--time-limit", "0"), "more than 0"),
         (("diagnose", "alexnet", "--experiments", "long"), "a duration, e.g. 60s or 2m"),

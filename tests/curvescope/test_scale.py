@@ -161,7 +161,7 @@ def test_a_complete_run_is_printed_again_without_measuring(
     ("arguments", "says"),
     [
         ((), "Name the network"),
-        (("alexnet", "--devices", "1,two"), "numbers from 1"),
+        (("alexnet", "--devices", "1,two"), "write sizes of at least 1"),
         (
             ("alexnet", "--devices", "1,3", "--total-batch", "16"),
             "cannot be divided equally among 3 devices",

@@ -373,7 +373,7 @@ def test_where_slow_steps_have_no_saving_further_starts_rule_it_out(monkeypatch)
     (slow,) = (one for one in machine.remedies.attempts if one.factor == "one_thread")
     assert slow.gains[0][1].low < -0.9 < slow.gains[0][1].high
     said = remedy_table(machine.remedies, Axis()).sentence
-    assert re.fullmatch(r"None of 7 changes tried saves 2 % at batch 32: at most .*", said)
+    assert re.fullmatch(r"None of 10 changes tried saves 2 % at batch 32: at most .*", said)
     assert machine.next(60.0) is None or machine.next(60.0).stage != Stage.REMEDY
 
 

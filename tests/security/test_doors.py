@@ -55,7 +55,6 @@ ALLOWED = {
     "profiling/hardware/register.py": OWN_CACHE,
     "profiling/hardware/ceilings.py": OWN_CACHE,
     "profiling/hardware/memory_usage.py": "/proc/self",
-    "profiling/workload/networks/description.py": "a table of this package, by its maintainers",
     "experiments/factors/processor.py": "/proc/self",
     "kernels/compile.py": OWN_CACHE,
     "analysis/compare.py _with_former_names": TABLE,

@@ -24,7 +24,7 @@ def test_the_curve_has_a_dot_a_size_and_the_slow_ones_in_another_color(text_of, 
     colors = {dot.get("fill") for dot in dots}
     assert len(colors) == 2
     assert of_17.get("fill") != dots[0].get("fill")
-    assert texts[0].startswith("3 slow sizes: 8, 17, 64.")
+    assert texts[0].startswith("4 slow sizes. At 17: conv3_2")
     heights = [float(dot.get("cy")) for dot in dots]
     assert min(heights) == heights[-1]  # the longest step is the highest
 

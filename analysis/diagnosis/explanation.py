@@ -112,19 +112,26 @@ def is_noise(value: Estimate) -> bool:
 def find_leading(value: Estimate, causes: Sequence[CauseTotal]) -> CauseTotal | None:
     """What leads an answer: the largest confirmed cause, else the largest cause; None where both
     are small, as most cannot be distinguished from 0.
+
+    What is unexplained is no cause, so it counts by its largest term.
     """
     if is_noise(value):
         return None
     large = []
     for total in causes:
-        is_large = abs(total.amount) >= _LEAST_LEADING * abs(value.value)
+        is_large = abs(amount_in_one_place(total)) >= _LEAST_LEADING * abs(value.value)
         if total.cause != NOT_SIGNIFICANT and total.amount * value.value > 0 and is_large:
             large.append(total)
     return max(
         large,
-        key=lambda total: (total.verdict == Verdict.CONFIRMED, abs(total.amount)),
+        key=lambda total: (total.verdict == Verdict.CONFIRMED, abs(amount_in_one_place(total))),
         default=None,
     )
+
+
+def amount_in_one_place(total: CauseTotal) -> float:
+    """The amount of a cause; of what is unexplained, that of its largest term."""
+    return total.terms[0].amount if total.cause == UNEXPLAINED else total.amount
 
 
 def find_intervention(leading: CauseTotal | None) -> Intervention | None:

@@ -16,7 +16,7 @@ from ..decompose.slow_steps import SlowSteps, leading
 from ..decompose.statistics import MATERIAL, Estimate
 from ..decompose.terms import OVERHEAD, Key, Terms
 from ..diagnosis.certain import CertainPart
-from ..diagnosis.explanation import Explanation
+from ..diagnosis.explanation import Explanation, amount_in_one_place
 from ..diagnosis.result import Diagnosis
 from ..diagnosis.suggested import Advice, Advised
 from ..verdicts.savings import Saving
@@ -276,7 +276,9 @@ def _slowest_of(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, f
     how many ms; None where they are slow at none.
     """
     for part in diagnosis.certain:
-        if part.label == answer.where and part.batch in answer.functional.conditions:
+        # Counted work is a part of the time of its layer only.
+        is_whole = part.from_shapes is None
+        if is_whole and part.label == answer.where and part.batch in answer.functional.conditions:
             return part.batch, part.value.value
     terms = () if answer.leading is None else answer.leading.terms
     labels = {term.label for term in terms}
@@ -401,7 +403,7 @@ def _describe_fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
     if answer is None or answer.evidence is None:
         return
     total, curve = answer.leading, diagnosis.curve
-    amount_ms = answer.value.value if total is None else total.amount
+    amount_ms = answer.value.value if total is None else amount_in_one_place(total)
     where = answer.where or answer.cause or "cause unknown"
     says_cause = not answer.cause or answer.cause in (where, f"{answer.where} work")
     cause = "" if says_cause else f": {answer.cause}"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-from curvescope.analysis.causes import NOT_SIGNIFICANT, CauseTotal, TermCause
+from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, TermCause
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.decompose.terms import KERNELS, Key
@@ -62,6 +62,16 @@ def test_a_confirmed_cause_leads_then_the_largest_if_it_makes_a_tenth(amounts, l
     )
     found = explained({}, *totals).leading
     assert (found and found.cause) == leading
+
+
+@ask_each(("unknown_ms", "leading"), [((3.0, 2.0, 1.0), "idle threads"), ((5.0, 1.0), UNEXPLAINED)])
+def test_what_is_unexplained_counts_by_its_largest_term(unknown_ms, leading):
+    """A sum of terms without a cause is no cause."""
+    terms = [TermCause(f"fc{place}", ms, None, ()) for place, ms in enumerate(unknown_ms)]
+    unknown = CauseTotal(UNEXPLAINED, sum(unknown_ms), tuple(terms))
+    known_ms = 10.0 - unknown.amount
+    known = CauseTotal("idle threads", known_ms, (TermCause("fc6", known_ms, None, ()),))
+    assert explained({}, unknown, known).leading.cause == leading
 
 
 @ask_each(

@@ -526,7 +526,7 @@ class Page:
         if self._is_modelled():
             return cut(f"nothing beyond the model's error, {amount} at {size}", width)
         if curve.unseen.step:
-            return cut(f"nothing; one process cannot rule out {amount} at {size}", width)
+            return cut(f"nothing; one process may hide {amount} at {size}", width)
         return cut(f"nothing; too noisy to tell at {size}, up to {amount}: --time-limit", width)
 
     def _next(self, width: int) -> list[Text]:

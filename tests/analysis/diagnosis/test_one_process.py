@@ -43,11 +43,11 @@ def test_a_layer_beyond_what_places_make_is_named(seed):
     assert "block7" in first
 
 
-def test_the_page_says_what_one_process_cannot_rule_out():
+def test_the_page_says_what_one_process_may_hide():
     (line,) = (
         line
         for line in Page(diagnose_placed(1, 1, layers=2, placed=0.06)).text(80).splitlines()
         if line.startswith("FOUND")
     )
-    assert "nothing; one process cannot rule out " in line
+    assert "nothing; one process may hide " in line
     assert " % of the step at " in line

@@ -18,7 +18,7 @@ from .limits import (
     READ_FREE_BYTES,
     READ_FREE_STEPS,
     READ_STEPS_PER_BYTE,
-    raising,
+    say_how_to_raise,
     times,
 )
 
@@ -75,5 +75,5 @@ class Budget:
     def _refusal(self, what: str) -> CurvescopeError:
         return CurvescopeError(
             f"reading it takes more than {what}, out of proportion to its "
-            f"{self._packed_bytes:,} bytes. {raising()}"
+            f"{self._packed_bytes:,} bytes. {say_how_to_raise()}"
         )

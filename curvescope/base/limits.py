@@ -80,11 +80,11 @@ def check_limit(amount: float, limit: int, what: str) -> None:
     if amount > times(limit):
         raise CurvescopeError(
             f"it has {int(amount):,} {what}; at most {times(limit):,} are read, because no "
-            f"recorder writes more. {raising()}"
+            f"recorder writes more. {say_how_to_raise()}"
         )
 
 
-def raising() -> str:
+def say_how_to_raise() -> str:
     """How to raise the limits, a sentence."""
     return (
         f"If you trust the file, set {VARIABLE}=10 in the environment, which makes every limit 10 "

@@ -50,7 +50,7 @@ def parse_range(text: str) -> Sequence[int]:
     return sizes
 
 
-def doubled(first: int, last: int) -> tuple[int, ...]:
+def double(first: int, last: int) -> tuple[int, ...]:
     """`first`, doubled up to `last`."""
     return tuple(parse_range(f"{first}..{last}"))
 

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from ...base.sizes import doubled
+from ...base.sizes import double
 from ..hardware.register import register
 from ..recording.inside import check_unlinked
 from ..recording.plan_file import PlanFile
@@ -168,7 +168,7 @@ def _run_configuration(
         if plan.up_to_largest and "largest_batch" not in writer.meta:
             first = plan.batches[-1] if plan.batches else 1
             largest, too_large = find_largest(fits, first)
-            between = doubled(first, largest) if plan.batches else ()
+            between = double(first, largest) if plan.batches else ()
             batches = sorted({*plan.batches, *between, max(largest, 1)})
             writer.update(largest_batch=largest, smallest_too_large=too_large, batches=batches)
         visits = VisitWriter(writer, configuration.mode)

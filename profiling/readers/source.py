@@ -30,7 +30,7 @@ from ...base.limits import (
     WHOLE_FREE_BYTES,
     WHOLE_RATIO,
     check_regular,
-    raising,
+    say_how_to_raise,
     times,
 )
 from ..attribution.range_names import scrub
@@ -147,7 +147,7 @@ class Source:
                 if size > times(most_bytes):
                     raise CurvescopeError(
                         f"it holds more than {times(most_bytes) >> 20} MiB unpacked; record fewer "
-                        f"steps. {raising()}"
+                        f"steps. {say_how_to_raise()}"
                     )
         return b"".join(blocks)
 
@@ -232,7 +232,7 @@ class _Checked(io.RawIOBase):
         if self._seen > self._most:
             raise CurvescopeError(
                 f"it holds more than {int(self._most) >> 20} MiB unpacked: no profile packs like "
-                f"that. {raising()}"
+                f"that. {say_how_to_raise()}"
             )
         return size
 

@@ -24,7 +24,7 @@ from ...analysis.render import terminal
 from ...base.counted import counted
 from ...base.endings import answer_if_interrupted
 from ...base.errors import CurvescopeError
-from ...base.sizes import doubled, parse_sizes
+from ...base.sizes import double, parse_sizes
 from ...base.torch_runtime import import_torch, pick_device
 from ...parsers import group
 from ...profiling.hardware.host import usable_cores
@@ -263,7 +263,7 @@ def _device_counts(args: argparse.Namespace, device_count: int, per_node: int) -
     if args.nodes:
         counts.update(per_node * nodes for nodes in parse_sizes("--nodes", args.nodes))
     if not args.devices and not args.nodes:
-        counts.update(doubled(1, device_count), (device_count,))
+        counts.update(double(1, device_count), (device_count,))
     return tuple(sorted(counts))
 
 

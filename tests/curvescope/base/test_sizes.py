@@ -3,7 +3,7 @@
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.base.sizes import doubled, list_sizes, parse_sizes
+from curvescope.base.sizes import double, list_sizes, parse_sizes
 
 from ...tables import ask_each
 
@@ -12,7 +12,7 @@ from ...tables import ask_each
     ("sizes", "words"),
     [
         ((8,), "8"),
-        (tuple(doubled(1, 256)), "1, 2, 4, 8, 16, 32, 64, 128, 256"),
+        (tuple(double(1, 256)), "1, 2, 4, 8, 16, 32, 64, 128, 256"),
         (tuple(range(1, 257)), "1, 2, 3, … 256 (256 sizes)"),
     ],
 )

@@ -117,6 +117,7 @@ NOT_RUN = {
     "confirm": "runs experiments, on a recording that is not here",
     "sweep": "measures networks for an hour",
     "explain RUN --as-env": "this modelled run has no measured change",
+    "explain RUN --diff": "a file that is not here",
     "sizes": "a file that is not here",
     "explain RUN 1": "this modelled run has no finding",
 }

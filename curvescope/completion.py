@@ -98,7 +98,7 @@ def _case(name: str, words: str) -> str:
 
 
 def _list_options(parser: argparse.ArgumentParser) -> str:
-    flags = [flag for action in _shown(parser) for flag in action.option_strings]
+    flags = [flag for action in _list_shown(parser) for flag in action.option_strings]
     return shlex.quote(" ".join(flags))
 
 
@@ -115,7 +115,7 @@ def _list_places(name: str, parser: argparse.ArgumentParser, parts: Mapping[str,
 
 def _list_choices(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
     """A case for each option with choices, or with the name of a GPU."""
-    for action in _shown(parser):
+    for action in _list_shown(parser):
         flags = "|".join(shlex.quote(f"{name} {flag}") for flag in action.option_strings)
         if action.dest in _CARDS:
             yield f'    {flags}) words="$cards" ;;'
@@ -124,7 +124,7 @@ def _list_choices(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
             yield f"    {flags}) words={shlex.quote(words)} ;;"
 
 
-def _shown(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+def _list_shown(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     """The options that the help shows."""
     for action in parser._actions:
         if action.option_strings and action.help != argparse.SUPPRESS:

@@ -86,9 +86,9 @@ class Gemm(Labelled):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of C as an array: (n, m), or (batch, n, m)."""
-        return self._batched((self.n, self.m))
+        return self._add_batch((self.n, self.m))
 
-    def _batched(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def _add_batch(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape if self.batch == 1 else (self.batch, *shape)
 
     @property
@@ -103,7 +103,7 @@ class Gemm(Labelled):
         if self.has_epilogue:
             return operator_work.work("aten::addmm", [(self.m,), *shapes], [dtype] * 3)
         if self.batch > 1:
-            return operator_work.work("aten::bmm", [*map(self._batched, shapes)], [dtype] * 2)
+            return operator_work.work("aten::bmm", [*map(self._add_batch, shapes)], [dtype] * 2)
         if self.precision == "fp8":
             shapes += [(1,), (1,)]
             dtypes = [dtype, dtype, "float", "float"]
@@ -119,7 +119,7 @@ class Gemm(Labelled):
         draw = partial(normal, generator, precision=self.precision)
         a, b = self._turn((self.k, self.m), 0), self._turn((self.n, self.k), 1)
         bias = [draw((self.m,))] if self.has_epilogue else []
-        return (draw(self._batched(a)), draw(self._batched(b)), *bias)
+        return (draw(self._add_batch(a)), draw(self._add_batch(b)), *bias)
 
     def _turn(self, shape: tuple[int, int], operand: int) -> tuple[int, int]:
         """The shape as stored: the reverse if the operand is transposed."""

@@ -81,12 +81,12 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Two of the values that bracket the median of their distribution with 95 % confidence; None
     for fewer than six.
     """
-    ordered, j = sorted(values), _bracketing_rank(len(values))
+    ordered, j = sorted(values), _find_rank(len(values))
     return (ordered[j - 1], ordered[-j]) if j > 0 else None
 
 
 @cache
-def _bracketing_rank(count: int) -> int:
+def _find_rank(count: int) -> int:
     """The j of the j-th smallest and j-th largest of so many values that bracket the median; 0 if
     none do.
     """

@@ -26,7 +26,7 @@ from ..decompose.statistics import Estimate
 from ..decompose.terms import Share, Terms
 from ..verdicts.outcome import Outcome
 from ..verdicts.proof import about, decisive, find_isolated, reproduces
-from ..verdicts.rule import LEAST_SAVING, LEAST_TERM_SAVING
+from ..verdicts.rule import LEAST_SAVING, LEAST_TERM_SAVING, refutes_padding
 from ..verdicts.savings import Saving
 from ..verdicts.shape import Shape, shape
 from .estimate import Estimates
@@ -232,8 +232,7 @@ def _is_refuted(padding: Padding | None, outcome: Outcome, term: TermEvidence) -
     if padding.times_ms is None:
         return padding.to == outcome.batches[outcome.gain_index]
     least = LEAST_SAVING if term.share is None else LEAST_TERM_SAVING
-    alone_ms, padded_ms = padding.times_ms
-    return padded_ms > (1 - least) * alone_ms
+    return refutes_padding(*padding.times_ms, least)
 
 
 def _gain_at(saving: Saving | None, batch: int) -> Estimate | None:

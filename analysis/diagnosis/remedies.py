@@ -14,7 +14,7 @@ from ..causes import factors
 from ..decompose.curve import UNKNOWN, Curve
 from ..decompose.functionals import Condition
 from ..verdicts.outcome import Outcome
-from ..verdicts.rule import LEAST_SAVING, decide_saving
+from ..verdicts.rule import LEAST_SAVING, decide_saving, refutes_padding
 from ..verdicts.savings import Saving, savings
 from ..verdicts.words import Verdict
 
@@ -117,7 +117,7 @@ def _without_refuted(saving: Saving, times_ms: Mapping[Condition, float]) -> Sav
     for batch in saving.proven:
         to = pad(batch, saving.multiple)
         known = batch in times_ms and to in times_ms
-        slower = known and times_ms[to] > (1 - LEAST_SAVING) * times_ms[batch]
+        slower = known and refutes_padding(times_ms[batch], times_ms[to], LEAST_SAVING)
         if to > batch and not slower:
             proven.append(batch)
     verdict = decide_saving([gain for _, gain in saving.gains], proven)

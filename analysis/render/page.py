@@ -371,7 +371,7 @@ class Page:
         first finding, other sizes with findings, then sizes that stand alone.
         """
         points, marks = self._points(listed), self._marks(listed)
-        named = self._named(listed) | {points[0].condition, points[-1].condition}
+        named = self._name_sizes(listed) | {points[0].condition, points[-1].condition}
         for first, second in pairwise(point.condition for point in points):
             if 1 in (*marks.get(first, ()), *marks.get(second, ())):
                 named |= {first, second}
@@ -384,7 +384,7 @@ class Page:
             del points[min(gaps, key=gaps.__getitem__)]
         return points
 
-    def _named(self, listed: int) -> set[Condition]:
+    def _name_sizes(self, listed: int) -> set[Condition]:
         """The sizes that the answer names: of its first findings, the remedy's, the one to take."""
         named: set[Condition] = set()
         for entry in self.entries[:listed]:
@@ -483,7 +483,7 @@ class Page:
         right = (own_share, last_share, sure)
         widths = [column.width for column in right]
         room = width - 3 - sum(widths) - 6
-        title = self._found_title(listed)
+        title = self._title_findings(listed)
         heads = columns((column.heading for column in right), widths)
         head = Text.assemble((at_left(title, room + 3), "bold"), heads)
         head.rstrip()
@@ -495,7 +495,7 @@ class Page:
             lines.append(line.append(f"  {entry.sure}", _STYLES.get(entry.sure, "")))
         return lines
 
-    def _found_title(self, listed: Sequence[Found]) -> str:
+    def _title_findings(self, listed: Sequence[Found]) -> str:
         """The heading of the findings: what their shares are of, and how many are not listed."""
         title, rest = "FOUND", len(self.entries) - len(listed)
         if any(entry.is_slow_size and entry.where for entry in listed):

@@ -54,6 +54,11 @@ LEVELLED = "it removes the anomaly only by slowing other batch sizes"
 _Test = TypeVar("_Test", bound=Hashable)
 
 
+def refutes_padding(alone_ms: float, padded_ms: float, least: float) -> bool:
+    """Whether the size that a batch is padded to takes too long to save the share `least`."""
+    return padded_ms > (1 - least) * alone_ms
+
+
 class Decision(NamedTuple):
     """A verdict, with the reason for an undecided or untested one as a clause without a full stop;
     else None.

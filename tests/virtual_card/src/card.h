@@ -95,10 +95,10 @@ struct Costs {
   double watts_idle = 70, watts_busy = 600, watts_limit = 700;
   double energy_ns = 0;  // between two values of the energy counter; 0: it tells each moment
   // What only a test asks for; 0: it is not there.
-  double ramp_ns = 0, ramp_after_ns = 1e8;       // in which the clock rises from the base clock, after such a pause
-  double heat_ns = 0, heat_clock = 0.7;          // of work without a pause, from which on the card is hot; its clock then
-  double other_ns = 0, other_every_ns = 100e6;   // work of another process, and from one to the next
-  double other_share = 0.5;                      // of the SMs that it takes
+  double ramp_ns = 0, ramp_after_ns = 1e8;  // in which the clock rises from the base clock, after such a pause
+  double heat_ns = 0, heat_clock = 0.7;     // of work without a pause, from which on the card is hot; its clock then
+  double other_ns = 0, other_every_ns = 100e6;  // work of another process, and from one to the next
+  double other_share = 0.5;                     // of the SMs that it takes
 };
 
 // What varies on a card, by factors: each call of the host, the host of a whole step, each short work and each long
@@ -260,7 +260,7 @@ Span place(Stream* stream, const Work& work, Ns earliest, std::uint32_t graph, s
 
 int resident_blocks(const DeviceFacts& on, const Work& work);
 double arithmetic_ns(const DeviceFacts& facts, const Work& work, double clock);  // without a kernel's fixed cost
-double locked_share(const Device& on);  // of the usual clock, where one is locked
+double locked_share(const Device& on);   // of the usual clock, where one is locked
 double resting_share(const Device& on);  // of the usual clock, after a pause
 bool is_hot(const Device& on);
 bool other_runs(Ns at);  // another process on the SMs

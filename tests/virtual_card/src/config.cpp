@@ -137,7 +137,8 @@ bool read_measured(DeviceFacts* into, const std::string& kind, std::istringstrea
   } else {
     if (into->convolutions.empty()) return false;
     RecordedKernel k;
-    text >> k.ns >> k.stream >> k.launch_ns >> k.grid.x >> k.grid.y >> k.grid.z >> k.block.x >> k.block.y >> k.block.z >> k.registers >> k.shared;
+    text >> k.ns >> k.stream >> k.launch_ns >> k.grid.x >> k.grid.y >> k.grid.z >> k.block.x >> k.block.y >>
+        k.block.z >> k.registers >> k.shared;
     std::getline(text >> std::ws, k.name);
     into->convolutions.back().kernels.push_back(k);
   }

@@ -1,5 +1,6 @@
 // cuDNN: the descriptors of its backend API, by which PyTorch makes convolutions and fused attention, and batch
-// normalisation. Recurrent networks, CTC and the spatial transformer are not here; nor are convolutions by the older API.
+// normalisation. Recurrent networks, CTC and the spatial transformer are not here; nor are convolutions by the older
+// API.
 #include <cudnn.h>
 
 #include <algorithm>

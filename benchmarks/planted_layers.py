@@ -71,7 +71,7 @@ def _sample_by_sample(x: torch.Tensor) -> torch.Tensor:
 
 def _denormals(x: torch.Tensor) -> torch.Tensor:
     small = torch.full_like(x, 1e-40)
-    for _ in range(4):
+    for _ in range(24):  # four cost less than 1 % of a step on an AMD EPYC
         small = small * 0.99
     return x + small
 

@@ -19,14 +19,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from .base.counted import counted
+from .base.torch_runtime import prepare_libraries
 
 if TYPE_CHECKING:
     from .analysis.decompose.statistics import Estimate
+    from .analysis.diagnosis.certain import CertainPart
     from .analysis.diagnosis.result import Diagnosis
     from .profiling.measure.protocol import Protocol
 
@@ -46,7 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the mark."""
+    """Declare the mark, and prepare the libraries before a test imports torch."""
+    prepare_libraries()
     config.addinivalue_line(
         "markers", f"{MARK}(batches, protocol): what no_new_anomaly measures, see its call"
     )
@@ -100,6 +103,17 @@ def _read_marks(node: pytest.Item) -> dict[str, Any]:
     return settings
 
 
+class _New(NamedTuple):
+    """An anomaly that is not accepted."""
+
+    size: Estimate  # ms
+    line: str | None = None  # of the program, e.g. `model.py:41`; None if unknown
+
+    @property
+    def place(self) -> str:
+        return f", {self.line}" if self.line else ""
+
+
 class NoNewAnomaly:
     """Value of the fixture: call it with a step, or pass it a recording."""
 
@@ -125,8 +139,8 @@ class NoNewAnomaly:
         """Measure, and fail if an anomaly is not accepted and a second measurement finds it again.
 
         A measurement reports a false anomaly in at most 1 of 20 cases. Two in a row report the same
-        one more rarely. The test is skipped where the last measurement may hide an anomaly of 10 %
-        of the step or more.
+        one more rarely. Work that the shapes of operators count needs no second measurement. The
+        test is skipped where the last measurement may hide an anomaly of 10 % of the step or more.
 
         Args:
             make_step: function of a batch size that returns a function that runs one step and waits
@@ -149,15 +163,15 @@ class NoNewAnomaly:
         settings = {**_DEFAULTS, **self._project, **settings}
         how = settings["protocol"]
         how = get_protocol(how) if isinstance(how, str) else how
-        before: dict[str, Estimate] | None = None
+        before: dict[str, _New] | None = None
         for attempt in (1, 2):
             path = self._folder / f"curvescope-{attempt}"
             sweep_callable(self._name, make_step, settings["batches"], how, path)
             diagnosis = _explain(path)
             new = self._new(diagnosis)
             if before is not None:
-                new = {label: size for label, size in new.items() if label in before}
-            if not new:
+                new = {label: found for label, found in new.items() if label in before}
+            if not new or _list_counted(diagnosis) & new.keys():
                 break
             before = new
         self._judge(path, diagnosis, new)
@@ -167,22 +181,22 @@ class NoNewAnomaly:
         diagnosis = _explain(path)
         self._judge(path, diagnosis, self._new(diagnosis))
 
-    def _new(self, diagnosis: Diagnosis) -> dict[str, Estimate]:
-        """Anomalies, and layers that are certain, that are not accepted: ms by label."""
-        sizes = {f"{a.tested.label}, {a.shape}": a.tested_value for a in diagnosis.anomalies}
-        sizes |= {f"{part.label} at {part.batch}": part.value for part in diagnosis.certain}
+    def _new(self, diagnosis: Diagnosis) -> dict[str, _New]:
+        """Anomalies, and layers that are certain, that are not accepted, by label."""
+        found = {f"{a.tested.label}, {a.shape}": _New(a.tested_value) for a in diagnosis.anomalies}
+        found |= {_label(part): _New(part.value, part.line) for part in diagnosis.certain}
         accepted = self._read_accepted_labels()
-        return {label: size for label, size in sizes.items() if label not in accepted}
+        return {label: new for label, new in found.items() if label not in accepted}
 
     def _read_accepted_labels(self) -> set[str]:
         if self._accept or not self._accepted.exists():
             return set()
         return set(json.loads(self._accepted.read_text()))
 
-    def _judge(self, path: Path, diagnosis: Diagnosis, new: dict[str, Estimate]) -> None:
+    def _judge(self, path: Path, diagnosis: Diagnosis, new: dict[str, _New]) -> None:
         if self._accept:
             self._accepted.parent.mkdir(exist_ok=True)
-            sizes = {label: {"ms": size.value} for label, size in new.items()}
+            sizes = {label: {"ms": found.size.value} for label, found in new.items()}
             self._accepted.write_text(json.dumps(sizes, indent=1) + "\n")
         elif new:
             pytest.fail(self._message(path, new), pytrace=False)
@@ -192,10 +206,10 @@ class NoNewAnomaly:
                 f'{left}. Measure longer, e.g. protocol="default", or on a quiet machine.'
             )
 
-    def _message(self, path: Path, new: dict[str, Estimate]) -> str:
+    def _message(self, path: Path, new: dict[str, _New]) -> str:
         head = f"{counted(len(new), 'new anomaly', 'new anomalies')} in {self._name}"
         lines = [f"{head}{self._source}:"]
-        lines += [f"  {label}: {_words(size)}" for label, size in new.items()]
+        lines += [f"  {label}{found.place}: {_words(found.size)}" for label, found in new.items()]
         lines.append(f"See the diagnosis:     curvescope explain {path}")
         lines.append("Accept the anomalies:  pytest --curvescope-accept")
         return "\n".join(lines)
@@ -221,6 +235,15 @@ def _explain(path: Path) -> Diagnosis:
     from .profiling.recording.store import open_recording
 
     return explain(open_recording(path))
+
+
+def _list_counted(diagnosis: Diagnosis) -> set[str]:
+    """Labels of the layers whose work is counted."""
+    return {_label(part) for part in diagnosis.certain if part.from_shapes is not None}
+
+
+def _label(part: CertainPart) -> str:
+    return f"{part.layer} at {part.batch}"
 
 
 def _words(size: Estimate) -> str:

@@ -103,6 +103,11 @@ class Key:
         return work if self.kind == KERNELS else self.kind
 
 
+def join_phases(key: Key) -> Key:
+    """The key of a layer, all its phases together; work outside layers stays apart by phase."""
+    return key if key.layer is None else replace(key, phase=None)
+
+
 _OVERHEAD_KEY, _SLOW_KEY = Key(None, None, OVERHEAD), Key(None, None, SLOW_STEPS)
 
 
@@ -167,6 +172,11 @@ class Share:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.key.label_with(self.layer_class))
+
+    @property
+    def layer(self) -> str:
+        """Name of the layer alone; of work outside layers its label."""
+        return join_phases(self.key).label_with(self.layer_class)
 
 
 def test_family(shares: Iterable[Share]) -> list[Share]:

@@ -8,9 +8,11 @@ large a part must be: `decompose.slow_sizes`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 from ..causes.case import Case
 from ..causes.work import asks_for_more, weigh_more_work
@@ -18,7 +20,7 @@ from ..decompose.curve import MODELLED, Curve
 from ..decompose.functionals import Functional, neighbours_of, outlier
 from ..decompose.slow_sizes import LEVEL_OF_LAYERS, least_of_layer
 from ..decompose.statistics import LEVEL, MATERIAL, Estimate, holm
-from ..decompose.terms import KERNELS, Key, Share, Terms
+from ..decompose.terms import KERNELS, Key, Share, Terms, join_phases
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class CertainPart:
 
     functional: Functional  # what its time is compared by, e.g. the excess from 16 to 24
     label: str  # name of the layer, with its phase where one phase makes most of it
+    layer: str  # name of the layer alone
     # line of the program with most of its time, e.g. `model.py:41`; None if unknown
     line: str | None
     value: Estimate  # what it costs more at the larger batch size, ms
@@ -52,28 +55,59 @@ def find_certain(
     if terms is None or curve.statistic == MODELLED:
         return ()
     parts = [*_count_work(curve, tested), *_test_layers(curve, terms, tested)]
-    worst: dict[str | None, CertainPart] = {}
+    worst: dict[str, CertainPart] = {}
     for part in sorted(parts, key=lambda part: (part.from_shapes is None, -part.step_share)):
-        worst.setdefault(part.label, part)
+        worst.setdefault(part.layer, part)
     return tuple(sorted(worst.values(), key=lambda part: -part.step_share))
 
 
 def _count_work(curve: Curve, tested: Mapping[Functional, Sequence[Case]]) -> Iterator[CertainPart]:
-    """The terms whose operators do more work than in proportion, by their shapes."""
+    """The layers whose operators do more work than in proportion, by their shapes."""
     for functional, cases in tested.items():
-        for case in cases:
-            work, claim = case.share.work, weigh_more_work(case)
-            if work is not None and work.value is not None and claim and asks_for_more(case):
-                part = _part(curve, functional, case.share, work.value, claim.detail)
-                if part.step_share >= MATERIAL:
-                    yield part
+        for layer, counted in _group_counted(cases).items():
+            largest = max(counted, key=lambda part: part.share.value.value)
+            share = largest.share
+            if len(counted) > 1:
+                value = _add([part.share.value for part in counted])
+                share = replace(share, key=layer, value=value)
+            part = _part(curve, functional, share, share.value, largest.detail)
+            if part.step_share >= MATERIAL:
+                yield part
+
+
+class _Counted(NamedTuple):
+    """The counted work of a term."""
+
+    share: Share  # its value is the counted work
+    detail: str  # why it is more work
+
+
+def _group_counted(cases: Sequence[Case]) -> dict[Key, list[_Counted]]:
+    """The terms that do more work than in proportion, by layer."""
+    layers: dict[Key, list[_Counted]] = {}
+    for case in cases:
+        work, claim = case.share.work, weigh_more_work(case)
+        if work is not None and work.value is not None and claim and asks_for_more(case):
+            share = replace(case.share, value=work.value)
+            layers.setdefault(join_phases(share.key), []).append(_Counted(share, claim.detail))
+    return layers
+
+
+def _add(values: Sequence[Estimate]) -> Estimate:
+    """The sum of some values, with an interval that is wide enough however they vary together."""
+    return Estimate(
+        value=math.fsum(value.value for value in values),
+        low=math.fsum(value.low for value in values),
+        high=math.fsum(value.high for value in values),
+        p=max(value.p for value in values),
+    )
 
 
 def _test_layers(
     curve: Curve, terms: Terms, tested: Mapping[Functional, Sequence[Case]]
 ) -> Iterator[CertainPart]:
     """The layers whose time is more than in proportion, by a test."""
-    layers, unseen = terms.group_by(_layer), curve.unseen.layer
+    layers, unseen = terms.group_by(join_phases), curve.unseen.layer
     rows = []
     for functional in tested:
         for key, value in _kernels(layers, functional, unseen):
@@ -83,7 +117,7 @@ def _test_layers(
     for (functional, layer, value), p in zip(rows, adjusted, strict=True):
         if p >= LEVEL_OF_LAYERS or value.value <= 0:
             continue
-        inside = [case.share for case in tested[functional] if _layer(case.share.key) == layer]
+        inside = [case.share for case in tested[functional] if join_phases(case.share.key) == layer]
         share = _inside(phases(functional), layer, value, inside)
         part, switches = _part(curve, functional, share, share.value, p_adjusted=p), _switch(inside)
         is_large = part.step_share >= least_of_layer(curve.least, has_other_kernels=switches)
@@ -108,13 +142,6 @@ def _switch(shares: Sequence[Share]) -> bool:
     return any(share.kernel_before != share.kernel_after for share in shares)
 
 
-def _layer(key: Key) -> Key:
-    """The layer of a term, all its phases together; work outside layers stays apart by phase."""
-    if key.layer is not None:
-        return replace(key, phase=None)
-    return key
-
-
 def _kernels(terms: Terms, functional: Functional, unseen: float) -> list[tuple[Key, Estimate]]:
     keys = terms.behind(functional).keys
     values = zip(keys, terms.moderate(functional, unseen), strict=True)
@@ -125,7 +152,7 @@ def _inside(
     phases: Sequence[tuple[Key, Estimate]], layer: Key, value: Estimate, shares: Sequence[Share]
 ) -> Share:
     """The phase that makes most of a layer's part, if it is significant there; else the layer."""
-    inside = [(key, of_phase) for key, of_phase in phases if _layer(key) == layer]
+    inside = [(key, of_phase) for key, of_phase in phases if join_phases(key) == layer]
     known = {share.key: share for share in shares}
     adjusted = holm([of_phase.p for _, of_phase in inside])
     for (key, of_phase), p in zip(inside, adjusted, strict=True):
@@ -144,5 +171,13 @@ def _part(
     p_adjusted: float | None = None,
 ) -> CertainPart:
     step_share = value.value / curve.at(functional.last).time_ms.value
-    label, line = share.label, share.line
-    return CertainPart(functional, label, line, value, step_share, from_shapes, p_adjusted)
+    return CertainPart(
+        functional,
+        share.label,
+        share.layer,
+        share.line,
+        value,
+        step_share,
+        from_shapes,
+        p_adjusted,
+    )

@@ -236,6 +236,12 @@ class Explanation(Drawn, Anomaly):
         return self._lone_proof or self.leading.terms[0].label
 
     @property
+    def layer(self) -> str | None:
+        """Name of the layer of `where`; None if no term makes most of what leads."""
+        layers = (share.layer for share in self.shares if share.label == self.where)
+        return next(layers, self.where)
+
+    @property
     def line(self) -> str | None:
         """Line of the program with most of its time, e.g. `model.py:41`; None if unknown."""
         lines = (share.line for share in self.shares if share.label == self.where)

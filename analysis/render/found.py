@@ -28,7 +28,7 @@ from .deviations import (
     off_by,
     outlier_of,
 )
-from .remedies import UNKNOWN_SAVING, instruction, is_stable, promise, worst_overtaken
+from .remedies import UNKNOWN_SAVING, instruction, is_stable, worst_overtaken
 
 # How sure a finding is, from an experiment down to noise; each with what it rests on.
 CONFIRMED, MEASURED, ONCE = "confirmed", "measured", "measured once"
@@ -63,7 +63,7 @@ class Found:
 
     what: str
     where: str | None = None  # layer and line, or None
-    label: str | None = None  # the layer, or None
+    layer: str | None = None  # the layer alone, or None
     why: str | None = None  # its cause in a few words; None if unknown
     worth: tuple[tuple[Condition, str], ...]  # share of the step by batch size, in words
     sure: str  # how sure it is, one of `SURE`
@@ -92,11 +92,16 @@ def find_all(diagnosis: Diagnosis, advice: Advice | None = None) -> tuple[Found,
     listed += _describe_fixed_cost(diagnosis)
     said = {member for saving in remedies.helping for member in saving.members}
     for saving in remedies.attempts:
-        if not said.issuperset(saving.members) and promise(saving) >= MATERIAL:
+        if _may_save(saving) and not said.issuperset(saving.members):
             listed.append(describe_saving(saving, diagnosis))
     if advice is not None:
         listed += _list_suggestions(advice)
     return tuple(listed)
+
+
+def _may_save(saving: Saving) -> bool:
+    """Whether a change saved 2 % of a step at some size, by an interval that says how much."""
+    return any(gain.value >= MATERIAL and _is_known(gain) for _, gain in saving.gains)
 
 
 def say_share(share: float) -> str:
@@ -161,10 +166,15 @@ def _describe_slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:
 
 
 def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
-    """Layers that cost too much for certain, but for those that an anomaly names with its cause."""
-    named = {answer.where for answer in diagnosis.answers if answer.cause is not None}
+    """Layers that cost too much for certain, but for those of which an anomaly names another cause
+    than the work that is counted.
+    """
+    named = set()
+    for answer in diagnosis.answers:
+        if answer.cause is not None and answer.verdict != Verdict.FROM_SHAPES:
+            named.add(answer.layer)
     for part in diagnosis.certain:
-        if part.label in named:
+        if part.layer in named:
             continue
         is_more_work = part.from_shapes is not None
         why = "more work than in proportion" if is_more_work else "slower than smaller sizes"
@@ -174,7 +184,7 @@ def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
         entry = Found(
             what=what,
             where=label + line,
-            label=label,
+            layer=part.layer,
             why=why,
             worth=_worth(size, part.step_share),
             sure=MEASURED,
@@ -205,8 +215,8 @@ def _join_places(listed: Sequence[tuple[float, Found]]) -> list[tuple[float, Fou
     joined: dict[object, tuple[float, Found]] = {}
     for share, entry in sorted(listed, key=_lead, reverse=True):
         # Causes of the whole step stay apart.
-        has_place = entry.label is not None or not entry.answers
-        place = (entry.label, entry.at) if has_place else len(joined)
+        has_place = entry.layer is not None or not entry.answers
+        place = (entry.layer, entry.at) if has_place else len(joined)
         worth, first = joined.get(place, (share, entry))
         if first is not entry:
             first = replace(first, answers=first.answers + entry.answers)
@@ -229,7 +239,8 @@ def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[f
     lead, *others = sorted(together, key=lambda answer: answer.value.value >= 0)
     size, amount_ms = _where_slow(lead, diagnosis)
     share = min(abs(amount_ms) / curve.times_ms[size], 1.0)
-    is_small = share < curve.least and _sure(lead) in (MEASURED, UNTESTED)
+    least = MATERIAL if lead.verdict == Verdict.FROM_SHAPES else curve.least
+    is_small = share < least and _sure(lead) in (MEASURED, UNTESTED)
     if is_small or lead.cause == OVERHEAD:
         return _describe_deviation(lead.functional, lead.value.value, diagnosis)
     worth = _worth(size, share)
@@ -239,7 +250,7 @@ def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[f
     entry = Found(
         what=_what(lead, size, diagnosis),
         where=lead.where,
-        label=lead.where,
+        layer=lead.layer,
         why=lead.cause,
         worth=worth,
         sure=_sure(lead),
@@ -443,6 +454,9 @@ def describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
 
 def say_saved(gain: Estimate) -> str:
     """A share saved; unknown where its interval spans everything."""
-    if math.isfinite(gain.low) and not is_stable(gain):
-        return UNKNOWN_SAVING
-    return say_share(gain.value)
+    return say_share(gain.value) if _is_known(gain) else UNKNOWN_SAVING
+
+
+def _is_known(gain: Estimate) -> bool:
+    """Whether the interval of a share saved, if it has one, does not span everything."""
+    return not math.isfinite(gain.low) or is_stable(gain)

@@ -133,9 +133,10 @@ class Page:
         """The recording and its machine, in as many words as there is room for."""
         return "" if self.recording is None else facts_of(self.recording, width)
 
-    def verdict(self) -> str:
-        """The verdict in plain words."""
-        return " ".join([*self._verdict(), self._slow_sizes()])
+    def verdict(self, most: int = _NAMED) -> str:
+        """The verdict in plain words, the claims first; at most so many slow sizes are named."""
+        said = [*self._claims(), self._slow_sizes(most), self._unproven()]
+        return " ".join(filter(None, said))
 
     def _head(self, width: int) -> list[Text]:
         lines = []
@@ -149,8 +150,7 @@ class Page:
         """The verdict, with the size to take at the right; where both have no room in one line, the
         last line of the verdict has it.
         """
-        said = self._verdict()
-        long, short = (" ".join([*said, self._slow_sizes(most)]) for most in (_NAMED, 0))
+        long, short = self.verdict(), self.verdict(most=0)
         take = self.size_to_take()
         reasoned = f"{take}: {self._why_to_take()}" if take else ""
         for verdict, size in ((long, reasoned), (long, take), (short, reasoned), (short, take)):
@@ -179,8 +179,8 @@ class Page:
             return Text(join_texts([took, f"DISTURBED: {share}"]), "yellow")
         return Text(join_texts([took, f"{share} disturbed"]))
 
-    def _verdict(self) -> list[str]:
-        """The verdict in plain words, without the slow sizes: slow steps, and what saves."""
+    def _claims(self) -> list[str]:
+        """The slow steps, and what is proven to save."""
         diagnosis = self.diagnosis
         said = []
         if (slow := leading(diagnosis.slow_steps)) is not None:
@@ -192,11 +192,15 @@ class Page:
         if best:
             at, share = best[0].worth[0]
             said.append(f"{begin_sentence(best[0].what)}: {share} saved at {at}.")
-        elif diagnosis.remedies.beside_work:
-            said.append("No change is proven to save time overall on a quiet machine.")
-        elif diagnosis.remedies.attempts:
-            said.append("No change is proven to save time overall.")
         return said
+
+    def _unproven(self) -> str:
+        """That no change is proven to save, where some were tried."""
+        remedies = self.diagnosis.remedies
+        if remedies.helping or not remedies.attempts:
+            return ""
+        where = " on a quiet machine" if remedies.beside_work else ""
+        return f"No change is proven to save time{where}."
 
     def _slow_sizes(self, most: int = _NAMED) -> str:
         """How many sizes are slow beside others, and which, if they are few."""

@@ -101,11 +101,13 @@ def sweep_callable(
     path: AnyPath,
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> None:
-    """Time and record the steps of a function; nothing is profiled, and errors of the step are
-    passed on.
+    """Time and record the steps of a function; errors of the step are passed on. Steps of a program
+    that has not loaded torch are not profiled.
     """
     workload = OwnStep(make_step, name=name, errors_are_results=False, clock_ns=clock_ns)
-    run_sweep(Here(workload), batches, replace(protocol, profiled_steps=0), path)
+    if "torch" not in sys.modules:
+        protocol = replace(protocol, profiled_steps=0)
+    run_sweep(Here(workload), batches, protocol, path)
 
 
 def describe_sweep(

@@ -8,7 +8,10 @@ import pytest
 
 # A process loads numpy once, and each run inside it forgets what it loaded itself.
 import curvescope.analysis.diagnosis.explain
-import curvescope.profiling.measure.sweep  # noqa: F401
+import curvescope.profiling.measure.sweep
+from curvescope import pytest_plugin
+
+from ..analysis.diagnosis.test_certain import planted
 
 pytest_plugins = "pytester"
 
@@ -80,6 +83,24 @@ def test_what_only_one_measurement_sees_is_no_anomaly(run, pytester):
     run(
         "EXTRA = lambda batch: 20 if batch >= 8 and len(calls) <= 1 + 12 * 3 else 0\n"
     ).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(("kind", "measured"), [("copies", 1), ("slow products", 2)])
+def test_counted_work_fails_at_the_first_measurement_and_names_its_layer(
+    kind, measured, monkeypatch, tmp_path
+):
+    sweeps = []
+    monkeypatch.setattr(
+        curvescope.profiling.measure.sweep, "sweep_callable", lambda *call: sweeps.append(call)
+    )
+    monkeypatch.setattr(pytest_plugin, "_explain", lambda path: planted(kind, seed=0))
+    check = pytest_plugin.NoNewAnomaly("lm", tmp_path / "none.json", tmp_path, False, {}, {})
+    with pytest.raises(
+        pytest.fail.Exception, match=r"1 new anomaly in lm:\n  mixer.* at 24: "
+    ) as fails:
+        check(None)
+    assert len(sweeps) == measured
+    assert f"curvescope-{measured}" in str(fails.value)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ COPY = {"op": "aten::copy_", "bytes_compulsory": 4_000_000}
 
 def planted(kind, seed, planted_ms=PLANTED_MS, noise=0.4):
     """The diagnosis of a sweep whose unprofiled steps vary by 40 %, and its layers by 3 %, with
-    copies or slow products of 20 ms in the mixer from batch 24 on. Where they are given back,
+    copies or slow products of some ms in the mixer from batch 24 on. Where they are given back,
     attention takes as much less.
     """
     random = np.random.default_rng(seed)
@@ -49,7 +49,9 @@ def planted(kind, seed, planted_ms=PLANTED_MS, noise=0.4):
         kernels.append(("mixer", "forward", name, noisy(0.1 * batch + slow_ms), work))
         kernels.append(("last", "forward", "gemm", noisy(last_ms(batch)), work))
         if kind.startswith("copies") and batch >= 24:
-            kernels.append(("mixer", "forward", "copy", noisy(PLANTED_MS), COPY))
+            phases = ("forward", "backward") if kind == "copies in both phases" else ("forward",)
+            for phase in phases:
+                kernels.append(("mixer", phase, "copy", noisy(planted_ms / len(phases)), COPY))
         return kernels
 
     steps, kernels = sweep(
@@ -79,6 +81,14 @@ def test_a_certain_layer_leads_though_no_deviation_of_the_step_is_significant(ki
     assert " more at batch 24 than smaller ones ask for, " in said
     assert ("aten::copy_ runs at 24 only, from shapes" in said) == (kind == "copies")
     assert "No anomaly" not in said
+
+
+@ask_each("seed", range(2))
+def test_counted_work_of_a_layer_is_added_up_over_its_phases(seed):
+    """Each phase makes 1.3 % of the step, which alone is worth no word."""
+    (part,) = planted("copies in both phases", seed, planted_ms=5.0).certain
+    assert (part.label, part.layer, part.batch) == ("mixer", "mixer", 24)
+    assert part.value.value == pytest.approx(5.0, rel=0.1)
 
 
 def test_counted_work_leads_a_larger_time_whose_cause_is_unknown():

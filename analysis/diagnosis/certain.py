@@ -30,6 +30,7 @@ class CertainPart:
     functional: Functional  # what its time is compared by, e.g. the excess from 16 to 24
     label: str  # name of the layer, with its phase where one phase makes most of it
     layer: str  # name of the layer alone
+    key: Key  # of the layer, all its phases together
     # line of the program with most of its time, e.g. `model.py:41`; None if unknown
     line: str | None
     value: Estimate  # what it costs more at the larger batch size, ms
@@ -38,6 +39,14 @@ class CertainPart:
     from_shapes: str | None
     # p of a time that is in proportion, adjusted over all layers and sizes; None from shapes
     p_adjusted: float | None
+    # what it costs more at the largest size, as a share of the step, where all larger sizes pay it;
+    # None elsewhere
+    share_at_largest: float | None = None
+
+    @property
+    def place(self) -> str:
+        """Name of what is one finding: the layer of counted work, else the layer and its phase."""
+        return self.label if self.from_shapes is None else self.layer
 
     @property
     def batch(self) -> int:
@@ -54,11 +63,36 @@ def find_certain(
     """
     if terms is None or curve.statistic == MODELLED:
         return ()
-    parts = [*_count_work(curve, tested), *_test_layers(curve, terms, tested)]
+    parts = list(_count_work(curve, tested))
+    counted = {part.layer for part in parts}
+    for part in _test_layers(curve, terms, tested):
+        if part.layer not in counted:
+            parts.append(part)
     worst: dict[str, CertainPart] = {}
-    for part in sorted(parts, key=lambda part: (part.from_shapes is None, -part.step_share)):
-        worst.setdefault(part.layer, part)
-    return tuple(sorted(worst.values(), key=lambda part: -part.step_share))
+    for part in sorted(parts, key=lambda part: -part.step_share):
+        worst.setdefault(part.place, part)
+    layers = terms.group_by(join_phases)
+    told = [_follow(part, curve, layers) for part in worst.values()]
+    return tuple(sorted(told, key=lambda part: -part.step_share))
+
+
+def _follow(part: CertainPart, curve: Curve, layers: Terms) -> CertainPart:
+    """A part with its share at the largest size, where all larger sizes cost at least half as much
+    more for each sample.
+    """
+    smaller = [size for size in layers.conditions if size < part.batch]
+    larger = [size for size in layers.conditions if size > part.batch]
+    if not smaller or not larger or larger[-1] != curve.conditions[-1]:
+        return part
+    times_ms = dict(
+        zip(layers.conditions, layers.values_ms[:, layers.keys.index(part.key)], strict=True)
+    )
+    each_ms = times_ms[smaller[-1]] / smaller[-1]
+    more_ms = {size: times_ms[size] - size * each_ms for size in larger}
+    least_ms = part.value.value / part.batch / 2  # for each sample
+    if any(more_ms[size] < size * least_ms for size in larger):
+        return part
+    return replace(part, share_at_largest=more_ms[larger[-1]] / curve.times_ms[larger[-1]])
 
 
 def _count_work(curve: Curve, tested: Mapping[Functional, Sequence[Case]]) -> Iterator[CertainPart]:
@@ -89,7 +123,9 @@ def _group_counted(cases: Sequence[Case]) -> dict[Key, list[_Counted]]:
         work, claim = case.share.work, weigh_more_work(case)
         if work is not None and work.value is not None and claim and asks_for_more(case):
             share = replace(case.share, value=work.value)
-            layers.setdefault(join_phases(share.key), []).append(_Counted(share, claim.detail))
+            layers.setdefault(join_phases(share.key), []).append(
+                _Counted(share, claim.detail or "")
+            )
     return layers
 
 
@@ -175,6 +211,7 @@ def _part(
         functional,
         share.label,
         share.layer,
+        join_phases(share.key),
         share.line,
         value,
         step_share,

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...base.numbers import number
+from ...profiling.recording.store import KERNEL
+from ..causes.host import HOST_BOUND
 from ..decompose.curve import UNKNOWN
 from ..decompose.functionals import Condition, Functional, neighbours_of, outlier
 from ..decompose.slow_steps import SlowSteps, leading
@@ -54,6 +56,7 @@ _SURE_OF = {
     Verdict.REFUTED: REFUTED,
     Verdict.UNTESTED: UNTESTED,
 }
+_OF_HOST = "Python or a wait"  # where the host itself runs the operators, nothing is launched
 _LIBRARY_RATIO = 1.05  # of the default's time over the best one's, from which a word is worth it
 
 
@@ -63,7 +66,8 @@ class Found:
 
     what: str
     where: str | None = None  # layer and line, or None
-    layer: str | None = None  # the layer alone, or None
+    # what is one finding: the layer of counted work, else the layer and its phase, or None
+    place: str | None = None
     why: str | None = None  # its cause in a few words; None if unknown
     worth: tuple[tuple[Condition, str], ...]  # share of the step by batch size, in words
     sure: str  # how sure it is, one of `SURE`
@@ -75,6 +79,11 @@ class Found:
     certain: CertainPart | None = None  # the layer behind it
     advised: Advised | None = None  # the suggestion behind it
     is_slow_size: bool = False  # whether it is about the time of one size beside that of others
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether all larger sizes pay it, too."""
+        return self.certain is not None and self.certain.share_at_largest is not None
 
 
 def find_all(diagnosis: Diagnosis, advice: Advice | None = None) -> tuple[Found, ...]:
@@ -153,7 +162,7 @@ def _describe_slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:
     if slow.waits_for_input:
         why = ": waits for input"
     elif slow.in_common:
-        why = f": more {slow.in_common[0].what}"
+        why = f": more {slow.in_common[0].what.removeprefix('ms of ')}"
     ratio = number(slow.slow_ms / slow.usual_ms, 2)
     what = f"{slow.often}, {ratio} times as long{why}"
     yield Found(
@@ -166,27 +175,24 @@ def _describe_slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:
 
 
 def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
-    """Layers that cost too much for certain, but for those of which an anomaly names another cause
-    than the work that is counted.
-    """
-    named = set()
-    for answer in diagnosis.answers:
-        if answer.cause is not None and answer.verdict != Verdict.FROM_SHAPES:
-            named.add(answer.layer)
+    """Layers that cost too much for certain, but for those that an anomaly names with its cause."""
+    named = {_place(answer) for answer in diagnosis.answers if answer.cause is not None}
     for part in diagnosis.certain:
-        if part.layer in named:
+        if part.from_shapes is None and part.place in named:
             continue
         is_more_work = part.from_shapes is not None
         why = "more work than in proportion" if is_more_work else "slower than smaller sizes"
         line = f", {part.line}" if part.line else ""
-        label, size = part.label, part.batch
-        what = f"{label} at {size}: {why}{line}"
+        label, size, worth = part.label, part.batch, _worth(part.batch, part.step_share)
+        if part.share_at_largest is not None:
+            worth += _worth(diagnosis.curve.conditions[-1], part.share_at_largest)
+        what = f"{label} {_say_sizes(part)}: {why}{line}"
         entry = Found(
             what=what,
             where=label + line,
-            layer=part.layer,
+            place=part.place,
             why=why,
-            worth=_worth(size, part.step_share),
+            worth=worth,
             sure=MEASURED,
             at=size,
             certain=part,
@@ -195,10 +201,25 @@ def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
         yield part.step_share, entry
 
 
+def _place(answer: Explanation) -> str | None:
+    """What is one finding with others of the same place."""
+    return answer.layer if answer.verdict == Verdict.FROM_SHAPES else answer.where
+
+
+def _say_sizes(part: CertainPart) -> str:
+    return f"at {part.batch}" if part.share_at_largest is None else f"from {part.batch} on"
+
+
 def _slow_sizes(diagnosis: Diagnosis) -> list[tuple[float, Found]]:
-    """The anomalies with their share of a step; one finding for one cause in one place and size."""
+    """The anomalies with their share of a step; one finding for one cause in one place and size.
+
+    A layer that does more work from some size on needs no finding without a cause.
+    """
+    lasting = {part.place for part in diagnosis.certain if part.share_at_largest is not None}
     places: dict[object, list[Explanation]] = {}
     for explanation in diagnosis.explanations:
+        if explanation.cause is None and explanation.layer in lasting:
+            continue
         size, _ = _where_slow(explanation, diagnosis)
         place = (explanation.where, explanation.cause, size) if explanation.where else len(places)
         places.setdefault(place, []).append(explanation)
@@ -215,8 +236,8 @@ def _join_places(listed: Sequence[tuple[float, Found]]) -> list[tuple[float, Fou
     joined: dict[object, tuple[float, Found]] = {}
     for share, entry in sorted(listed, key=_lead, reverse=True):
         # Causes of the whole step stay apart.
-        has_place = entry.layer is not None or not entry.answers
-        place = (entry.layer, entry.at) if has_place else len(joined)
+        has_place = entry.place is not None or not entry.answers
+        place = (entry.place, entry.at) if has_place else len(joined)
         worth, first = joined.get(place, (share, entry))
         if first is not entry:
             first = replace(first, answers=first.answers + entry.answers)
@@ -250,8 +271,8 @@ def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[f
     entry = Found(
         what=_what(lead, size, diagnosis),
         where=lead.where,
-        layer=lead.layer,
-        why=lead.cause,
+        place=_place(lead),
+        why=_name_cause(lead, diagnosis),
         worth=worth,
         sure=_sure(lead),
         at=size,
@@ -323,7 +344,8 @@ def _what(answer: Explanation, size: Condition, diagnosis: Diagnosis) -> str:
     if answer.where is None and answer.cause is None:
         return _say_deviation(answer.functional, answer.value.value, diagnosis)
     line = f", {answer.line}" if answer.line else ""
-    return f"{answer.where or 'the step'} at {size}: {_cause(answer) or 'cause unknown'}{line}"
+    cause = _cause(answer, diagnosis) or "cause unknown"
+    return f"{answer.where or 'the step'} at {size}: {cause}{line}"
 
 
 def _say_deviation(functional: Functional, value: float, diagnosis: Diagnosis) -> str:
@@ -331,12 +353,19 @@ def _say_deviation(functional: Functional, value: float, diagnosis: Diagnosis) -
     return deviation(functional, value, diagnosis.curve, axis).removeprefix(f"{axis.name} ")
 
 
-def _cause(answer: Explanation) -> str | None:
+def _name_cause(answer: Explanation, diagnosis: Diagnosis) -> str | None:
+    """The cause in a few words; None if unknown."""
+    recording = diagnosis.recording
+    on_host = recording is not None and recording.work != KERNEL
+    return _OF_HOST if on_host and answer.cause == HOST_BOUND else answer.cause
+
+
+def _cause(answer: Explanation, diagnosis: Diagnosis) -> str | None:
     """The cause in a few words, and how much better the best library does."""
-    choice = choose_library(answer)
-    if choice is None or answer.cause is None or choice.ratio.value < _LIBRARY_RATIO:
-        return answer.cause
-    return f"{answer.cause}, {number(choice.ratio.value, 3)}x the best"
+    choice, cause = choose_library(answer), _name_cause(answer, diagnosis)
+    if choice is None or cause is None or choice.ratio.value < _LIBRARY_RATIO:
+        return cause
+    return f"{cause}, {number(choice.ratio.value, 3)}x the best"
 
 
 def _sure(answer: Explanation) -> str:
@@ -417,7 +446,7 @@ def _describe_fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
     amount_ms = answer.value.value if total is None else amount_in_one_place(total)
     where = answer.where or answer.cause or "cause unknown"
     says_cause = not answer.cause or answer.cause in (where, f"{answer.where} work")
-    cause = "" if says_cause else f": {answer.cause}"
+    cause = "" if says_cause else f": {_name_cause(answer, diagnosis)}"
     sizes = dict.fromkeys((answer.functional.at, curve.conditions[-1]))
     worth: _Worth = ()
     for size in sizes:

@@ -58,8 +58,8 @@ def headline(meta: Mapping[str, Any], diagnosis: Diagnosis) -> str:
 
 def certain_sentences(diagnosis: Diagnosis) -> list[str]:
     """What costs too much for certain, but for what experiments confirm, which is said anyway."""
-    confirmed = {answer.layer for answer in diagnosis.answers if answer.verdict == Tested.CONFIRMED}
-    parts = [part for part in diagnosis.certain if part.layer not in confirmed]
+    confirmed = {answer.where for answer in diagnosis.answers if answer.verdict == Tested.CONFIRMED}
+    parts = [part for part in diagnosis.certain if part.label not in confirmed]
     sentences = [certain_sentence(part, diagnosis.axis) for part in parts[:_SHOWN_PARTS]]
     if more := len(parts) - len(sentences):
         sentences.append(f"{counted(more, 'more layer')} {'is' if more == 1 else 'are'} as sure.")

@@ -51,7 +51,7 @@ from .cells import (
 )
 from .deviations import cost_line, is_known, off_by
 from .facts import facts_of
-from .found import CONFIRMED, NOISY, NOT_PROVEN, Found, find_all, say_share
+from .found import CONFIRMED, MEASURED, NOISY, NOT_PROVEN, Found, find_all, say_share
 from .notes import list_notes
 from .remedies import is_memory_full
 from .terminal import PROSE_WIDTH
@@ -156,10 +156,14 @@ class Page:
         for verdict, size in ((long, reasoned), (long, take), (short, reasoned), (short, take)):
             if cell_len(verdict) + bool(size) + cell_len(size) <= width:
                 return [_set_verdict(verdict, size, width)]
-        first, *more = wrap_words(short, min(width, PROSE_WIDTH))
-        rest = " ".join(more)
-        has_room = cell_len(rest) + 1 + cell_len(reasoned) <= width
-        return [Text(first, "bold"), _set_verdict(rest, reasoned if has_room else take, width)]
+        for verdict in (long, short):
+            first, *more = wrap_words(verdict, min(width, PROSE_WIDTH))
+            rest = " ".join(more)
+            room = width - cell_len(rest) - 1
+            if cell_len(take) <= room:
+                break
+        size = reasoned if cell_len(reasoned) <= room else take
+        return [Text(first, "bold"), _set_verdict(rest, size, width)]
 
     def how_quiet(self) -> Text:
         """How long it was measured, and how much of that was disturbed."""
@@ -185,7 +189,7 @@ class Page:
         said = []
         if (slow := leading(diagnosis.slow_steps)) is not None:
             ratio = number(slow.slow_ms / slow.usual_ms, 2)
-            at = "" if slow.batch is None else f" at {slow.batch}"
+            at = "" if slow.batch is None else f" at {diagnosis.axis.name_size(slow.batch)}"
             often, share = begin_sentence(slow.often), say_share(slow.share)
             said.append(f"{often}{at} {slow.verb} {ratio} times as long: {share} of the time.")
         best = [entry for entry in self.entries if entry.saving and entry.sure == CONFIRMED]
@@ -200,7 +204,9 @@ class Page:
         if remedies.helping or not remedies.attempts:
             return ""
         where = " on a quiet machine" if remedies.beside_work else ""
-        return f"No change is proven to save time{where}."
+        tried = len(remedies.attempts)
+        said = "The change tried" if tried == 1 else f"None of {tried} changes tried"
+        return f"{said} is {'not ' if tried == 1 else ''}proven to save time{where}."
 
     def _slow_sizes(self, most: int = _NAMED) -> str:
         """How many sizes are slow beside others, and which, if they are few."""
@@ -219,11 +225,15 @@ class Page:
             )
             return f"No {axis.value} is {'shown to be ' if undecided else ''}slow."
         placed = _choose_told(slow)
+        where = f": {_place_and_cause(placed)}" if placed else ""
+        if len(sizes) == 1 and placed is not None and placed.certain is not None:
+            # The step as a whole may be in line.
+            return f"Slow {_say_when(placed, axis.name_size(sizes[0]))}{where}."
         if len(sizes) == 1:
-            where = f": {_place_and_cause(placed)}" if placed else ""
-            return f"{begin_sentence(axis.name)} {sizes[0]} is slow{where}."
+            return f"{begin_sentence(axis.name_size(sizes[0]))} is slow{where}."
         named = f": {list_values(sizes)}" if len(sizes) <= most else ""
-        where = f" At {placed.at}: {_place_and_cause(placed)}." if placed else ""
+        if placed is not None:
+            where = f" {begin_sentence(_say_when(placed, str(placed.at)))}{where}."
         noun = "sizes" if axis.name == BATCH else "values"
         return f"{len(sizes)} slow {noun}{named}.{where}"
 
@@ -415,11 +425,13 @@ class Page:
         small, large = curve.conditions[0], curve.conditions[-1]
         at_small, at_large = percent(line.fixed_share(small)), percent(line.fixed_share(large))
         off = f" ± {percent(line.off)}" if line.off > 0.05 else ""
-        cost = f"{number(line.fixed_ms, 3)} + {number(line.each_ms, 3)} ms x {axis}{off}: "
-        said = f"A step costs about {cost}at {axis} {small} {at_small} is fixed, "
+        cost = f"{number(line.fixed_ms, 3)} + {number(line.each_ms, 3)} ms x {axis}{off}"
+        said = f"A step costs about {cost}: at {axis} {small} {at_small} is fixed, "
         said += f"at {large} {at_large}."
         if cell_len(said) > width:
-            said = f"A step costs {cost}{at_small} fixed at {small}, {at_large} at {large}."
+            said = f"A step costs {cost}: {at_small} fixed at {small}, {at_large} at {large}."
+        if line.fixed_share(small) < line.off:
+            said = f"A step costs about {cost}."
         return [Text(cut(said, width))]
 
     def _time(self, width: int) -> list[Text]:
@@ -597,9 +609,14 @@ def _choose_told(slow: Sequence[Found]) -> Found | None:
     return confirmed if confirmed.at == placed.at else placed
 
 
+def _say_when(entry: Found, size: str) -> str:
+    return f"from {size} on" if entry.is_lasting else f"at {size}"
+
+
 def _place_and_cause(entry: Found) -> str:
-    """Where a size is slow, why, and how sure that is."""
-    return f"{join_texts([entry.where, entry.why])} ({entry.sure})"
+    """Where a size is slow, why, and how sure the cause is."""
+    of_what = "" if entry.sure == MEASURED else "cause "
+    return f"{join_texts([entry.where, entry.why])} ({of_what}{entry.sure})"
 
 
 def _rate(point: Point) -> float:

@@ -23,7 +23,7 @@ from ...base.words import Word
 from ...profiling.attribution.step_pattern import have_slow_steps
 from ...profiling.recording.disturbed import MOST_WAITING, SET_ASIDE, with_set_aside
 from ...profiling.recording.experiments import Experiment, FactorFacts, Scope
-from ..decompose.functionals import FIXED_COST, OUTLIER
+from ..decompose.functionals import FIXED_COST
 from ..decompose.statistics import (
     ALL_STEPS,
     FASTER_HALF,
@@ -289,14 +289,15 @@ class Measurement:
 
     @property
     def gain_index(self) -> int:
-        """Index of the batch size at which a gain counts: the smallest for a fixed cost, the
-        outlier of one, else the largest.
+        """Index of the batch size at which a gain counts: the smallest for a fixed cost, else the
+        one that is slow, which the sign of the value tells.
         """
-        kind = self.experiment.functional_kind
-        if kind == OUTLIER:
-            weights = dict(self.experiment.functional)
-            return self.batches.index(max(weights, key=lambda batch: weights[batch]))
-        return 0 if kind == FIXED_COST else -1
+        if self.experiment.functional_kind == FIXED_COST or self.value is None:
+            return 0
+        sign = float(np.sign(self.value.value))
+        weights = dict(self.experiment.functional)
+        slow = max(self.batches, key=lambda batch: sign * weights.get(batch, 0.0))
+        return self.batches.index(slow)
 
     @property
     def saved_ms(self) -> float:

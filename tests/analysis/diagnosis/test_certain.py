@@ -24,8 +24,11 @@ def planted(kind, seed, planted_ms=PLANTED_MS, noise=0.4):
     """
     random = np.random.default_rng(seed)
 
+    def is_slow(batch):
+        return batch == 24 if kind == "copies at one size" else batch >= 24
+
     def extra_ms(batch):
-        return planted_ms if kind != "nothing" and batch >= 24 else 0.0
+        return planted_ms if kind != "nothing" and is_slow(batch) else 0.0
 
     def back_ms(batch):
         return extra_ms(batch) if kind == "given back" else 0.0
@@ -48,7 +51,7 @@ def planted(kind, seed, planted_ms=PLANTED_MS, noise=0.4):
         name = "fft" if kind == "another kernel" and batch >= 24 else "gemm"
         kernels.append(("mixer", "forward", name, noisy(0.1 * batch + slow_ms), work))
         kernels.append(("last", "forward", "gemm", noisy(last_ms(batch)), work))
-        if kind.startswith("copies") and batch >= 24:
+        if kind.startswith("copies") and is_slow(batch):
             phases = ("forward", "backward") if kind == "copies in both phases" else ("forward",)
             for phase in phases:
                 kernels.append(("mixer", phase, "copy", noisy(planted_ms / len(phases)), COPY))
@@ -89,6 +92,22 @@ def test_counted_work_of_a_layer_is_added_up_over_its_phases(seed):
     (part,) = planted("copies in both phases", seed, planted_ms=5.0).certain
     assert (part.label, part.layer, part.batch) == ("mixer", "mixer", 24)
     assert part.value.value == pytest.approx(5.0, rel=0.1)
+
+
+@ask_each("seed", range(2))
+@ask_each(("kind", "lasts"), [("copies", True), ("copies at one size", False)])
+def test_a_layer_that_all_larger_sizes_pay_for_is_slow_from_a_size_on(kind, lasts, seed):
+    found = planted(kind, seed)
+    (part,) = found.certain
+    (entry,) = [entry for entry in find_all(found) if entry.certain]
+    if lasts:
+        share = PLANTED_MS / found.curve.at(32).time_ms.value
+        assert part.share_at_largest == pytest.approx(share, rel=0.2)
+        assert [size for size, _ in entry.worth] == [24, 32]
+        assert entry.what.startswith("mixer forward from 24 on: ")
+    else:
+        assert part.share_at_largest is None
+        assert entry.what.startswith("mixer forward at 24: ")
 
 
 def test_counted_work_leads_a_larger_time_whose_cause_is_unknown():

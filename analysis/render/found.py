@@ -472,7 +472,7 @@ def describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
         if size in gains:
             worth[size] = say_saved(gains[size])
     is_confirmed = saving.verdict == Verdict.CONFIRMED and not saving.beside_work
-    only = "beside other work: " if saving.beside_work else ""
+    only = "while other work runs: " if saving.beside_work else ""
     return Found(
         what=f"{only}{instruction(saving)}",
         worth=tuple(worth.items()),

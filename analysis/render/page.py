@@ -225,15 +225,18 @@ class Page:
             )
             return f"No {axis.value} is {'shown to be ' if undecided else ''}slow."
         placed = _choose_told(slow)
-        where = f": {_place_and_cause(placed)}" if placed else ""
         if len(sizes) == 1 and placed is not None and placed.certain is not None:
             # The step as a whole may be in line.
-            return f"Slow {_say_when(placed, axis.name_size(sizes[0]))}{where}."
+            return _say_cost(placed, axis.name_size(sizes[0]))
         if len(sizes) == 1:
+            where = f": {_place_and_cause(placed)}" if placed else ""
             return f"{begin_sentence(axis.name_size(sizes[0]))} is slow{where}."
         named = f": {list_values(sizes)}" if len(sizes) <= most else ""
-        if placed is not None:
-            where = f" {begin_sentence(_say_when(placed, str(placed.at)))}{where}."
+        where = ""
+        if placed is not None and placed.certain is not None:
+            where = f" {_say_cost(placed, str(placed.at))}"
+        elif placed is not None:
+            where = f" At {placed.at}: {_place_and_cause(placed)}."
         noun = "sizes" if axis.name == BATCH else "values"
         return f"{len(sizes)} slow {noun}{named}.{where}"
 
@@ -431,7 +434,7 @@ class Page:
         if cell_len(said) > width:
             said = f"A step costs {cost}: {at_small} fixed at {small}, {at_large} at {large}."
         if line.fixed_share(small) < line.off:
-            said = f"A step costs about {cost}."
+            said = f"A step costs about {number(line.each_ms, 3)} ms x {axis}{off}."
         return [Text(cut(said, width))]
 
     def _time(self, width: int) -> list[Text]:
@@ -609,8 +612,10 @@ def _choose_told(slow: Sequence[Found]) -> Found | None:
     return confirmed if confirmed.at == placed.at else placed
 
 
-def _say_when(entry: Found, size: str) -> str:
-    return f"from {size} on" if entry.is_lasting else f"at {size}"
+def _say_cost(entry: Found, size: str) -> str:
+    """That a layer costs more, from which size on, and why."""
+    when = f"from {size} on" if entry.is_lasting else f"at {size}"
+    return f"{entry.where} costs more {when}: {entry.why} ({entry.sure})."
 
 
 def _place_and_cause(entry: Found) -> str:

@@ -83,7 +83,7 @@ def test_what_avoids_waits_beside_other_work_is_no_headline():
     assert "on a quiet machine is not known" in shown.sentence
     (saving,) = remedies.beside_work
     found = describe_saving(saving, SimpleNamespace(curve=SimpleNamespace(conditions=(BATCH,))))
-    assert (found.what.partition(":")[0], found.sure) == ("beside other work", "not proven")
+    assert (found.what.partition(":")[0], found.sure) == ("while other work runs", "not proven")
 
 
 @ask_each(

@@ -174,7 +174,8 @@ def _find_labelled(lines: Sequence[str]) -> Iterator[TextTable]:
     """
     rows: list[list[str]] = []
     names: tuple[str, str] | None = None
-    begin, size = 0, None
+    size: tuple[str, str] | None = None
+    begin = 0
     for number, line in enumerate([*lines, "end"]):
         labels = _read_labels(line)
         if line.strip() and not labels:

@@ -29,6 +29,12 @@ _MOST_MIDDLES = 40  # sizes at which a shape may bend
 _GAP = 1.2  # ratio of neighbouring middles of a floor
 _USUAL_JUMP = 0.25  # logarithm of the factor of a jump, to an order of magnitude
 _MOST_JUMPS = 12
+_TILE = 8  # just behind whose multiples libraries change tiles, and servers captured sizes
+_OFTENER = 4.0  # how often a jump is there, beside other places
+# up to which a cut is tried at so many places with deviations, and a further one where it does not
+# pay; in a longer curve a jump stands out without
+_SHORT = 16
+_MOST_TRIED = 8
 # of smooth deviations over the noise: slopes change by so much over one e-fold of the size
 _SCALES = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
 _LONG = 256  # sizes up to which deviations are asked for
@@ -83,10 +89,18 @@ class Shaped:
 
     shape: Shape  # the likeliest
     cuts: tuple[int, ...]  # places at which another factor begins
-    # of the logarithm of each jump: it over the root of what leaving it out adds to the squares,
-    # with the shape fitted anew, for a relative error of 1
-    errors: tuple[float, ...]
+    # of each jump: by how much twice the logarithm of the likelihood is less without it, beside
+    # what its size costs, as it could have been another
+    deviances: tuple[float, ...]
     cost: float  # twice the negative logarithm of the likelihood over all shapes, and the prices
+
+
+def expect_jumps(x: Floats) -> Floats:
+    """How much oftener than on average a jump is behind each size but the last."""
+    before, behind = x[:-1], x[1:]
+    is_near = (before % _TILE == 0) & (behind - before <= before / _TILE)
+    weights = np.where(is_near, _OFTENER, 1.0)
+    return np.asarray(weights / weights.mean())
 
 
 def find_jumps(x: Floats, y: Floats, price: float) -> Shaped:
@@ -95,22 +109,11 @@ def find_jumps(x: Floats, y: Floats, price: float) -> Shaped:
     """
     grid = _grid(tuple(x.tolist()))
     search = _Search(np.log(y) - grid.logs, grid.prior)
-    cuts: list[int] = []
-    cost = search.cost([])
-    place_price = price + math.log(len(x))
-    while len(cuts) < min(_MOST_JUMPS, len(x) - 2):
-        found = search.best_next(cuts)
-        if found is None:
-            break
-        place, cost_with = found
-        if cost - cost_with < 2 * place_price:
-            break
-        cuts, cost = search.shift(sorted([*cuts, place]), cost_with)
-    smooth = _Deviations(np.log(x), search)
-    cuts, cost = smooth.keep_beyond(cuts, 2 * place_price)
-    best = search.best_shape(cuts)
-    cost += 2 * len(cuts) * place_price
-    return Shaped(grid.shape(best), tuple(cuts), smooth.errors(cuts, best), cost)
+    prices = 2 * (price + math.log(len(x)) - np.log(expect_jumps(x)))
+    smooth = _Deviations(np.log(x), search, prices.tolist())
+    cuts = smooth.find_cuts()
+    shape = grid.shape(search.best_shape(cuts))
+    return Shaped(shape, tuple(cuts), smooth.deviances(cuts), smooth.cost(cuts))
 
 
 @dataclass(frozen=True)
@@ -183,36 +186,19 @@ class _Search:
         self.of_log = np.concatenate([zero, np.cumsum(logs, axis=1)], axis=1)
         self.squares = (logs**2).sum(axis=1)
 
-    def cost(self, cuts: Sequence[int]) -> float:
-        """Twice the negative logarithm of the likelihood of cuts."""
-        edges = [0, *cuts, self.count]
-        return float(self._costs(self._rest(edges)[:, None], edges)[0])
-
-    def best_next(self, cuts: Sequence[int]) -> tuple[int, float] | None:
-        """The place that gains most as one cut more, and the cost with it."""
-        edges = [0, *cuts, self.count]
+    def list_likely(self, cuts: Sequence[int]) -> list[int]:
+        """The places of one cut more, the cheapest without deviations first."""
+        edges = [0, *sorted(cuts), self.count]
         rest = self._rest(edges)
-        best: tuple[int, float] | None = None
+        costs: list[tuple[float, int]] = []
         for begin, end in pairwise(edges):
-            if end - begin < 2:
-                continue
             places = np.arange(begin + 1, end)
-            rest_with = rest[:, None] - self._gain(begin, places, end)
-            costs = self._costs(rest_with, edges, places)
-            least = int(costs.argmin())
-            if best is None or costs[least] < best[1]:
-                best = int(places[least]), float(costs[least])
-        return best
-
-    def shift(self, cuts: list[int], cost: float) -> tuple[list[int], float]:
-        """Each cut once more at its best place between the others."""
-        for cut in list(cuts):
-            others = [other for other in cuts if other != cut]
-            found = self.best_next(others)
-            if found is not None and found[1] < cost - 1e-9:
-                place, cost = found
-                cuts = sorted([*others, place])
-        return cuts, cost
+            if len(places):
+                rest_with = rest[:, None] - self._gain(begin, places, end)
+                of_gap = self._costs(rest_with, edges, places)
+                costs += zip(of_gap.tolist(), places.tolist(), strict=True)
+        costs.sort()
+        return [place for _, place in costs]
 
     def best_shape(self, cuts: Sequence[int]) -> int:
         """The likeliest shape."""
@@ -241,17 +227,15 @@ class _Search:
         squares = np.maximum(rest, 0.0) + WEIGHT * USUAL_NOISE**2
         return np.asarray(-self.strength * np.log(squares))
 
-    def _costs(self, rest: Floats, edges: Sequence[int], places: Ints | None = None) -> Floats:
+    def _costs(self, rest: Floats, edges: Sequence[int], places: Ints) -> Floats:
         """Twice the negative logarithm of the likelihood over all shapes, for each column of
-        squares left; `places` is one cut more for each of them.
+        squares left with one cut more at each of the places.
         """
         each = self._each(rest) + self.prior[:, None]
         most = each.max(axis=0)
         beside_most = np.exp(each - most).sum(axis=0)
         likelihood = most + np.log(beside_most)
-        squares = rest.min(axis=0) + WEIGHT * USUAL_NOISE**2
-        variance = squares / (WEIGHT + self.count - 1)
-        price = self._jump_price(edges, variance, places)
+        price = self._jump_price(edges, self.variance(rest), places)
         return np.asarray(-2 * likelihood + price + self.constant)
 
     @property
@@ -262,19 +246,22 @@ class _Search:
         likelihood += (self.count - 1) / 2 * math.log(2)
         return float(-2 * likelihood)
 
+    def variance(self, rest: Floats) -> Floats:
+        """The variance of a time under the shape that leaves least."""
+        squares = rest.min(axis=0) + WEIGHT * USUAL_NOISE**2
+        return np.asarray(squares / (WEIGHT + self.count - 1))
+
     def likelihoods(self, rest: Floats) -> Floats:
         """The logarithm of the likelihood of each shape with its prior, from the squares left."""
         return np.asarray(self._each(rest) + self.prior)
 
-    def _jump_price(self, edges: Sequence[int], variance: Floats, places: Ints | None) -> Floats:
+    def _jump_price(self, edges: Sequence[int], variance: Floats, places: Ints) -> Floats:
         """What the sizes of the jumps cost, as each could have been another."""
         total = np.zeros(len(variance))
         for begin, cut, end in zip(edges[:-2], edges[1:-1], edges[2:], strict=True):
             total += self._price(variance, begin, np.array([cut]), end)
-        if places is not None:
-            right = int(np.searchsorted(edges, places[0]))
-            total += self._price(variance, edges[right - 1], places, edges[right])
-        return total
+        right = int(np.searchsorted(edges, places[0]))
+        return total + self._price(variance, edges[right - 1], places, edges[right])
 
     def _price(self, variance: Floats, begin: int, cut: Ints, end: int) -> Floats:
         own = variance * (1 / (cut - begin) + 1 / (end - cut))
@@ -286,63 +273,88 @@ class _Deviations:
     does: by a cubic smoothing spline over the logarithm of the size, of any of several scales.
     """
 
-    def __init__(self, logs_of_sizes: Floats, search: _Search) -> None:
-        """Take what found the cuts; the sizes of a long curve tell a jump from a bend without."""
-        self._search = search
+    def __init__(self, logs_of_sizes: Floats, search: _Search, prices: Sequence[float]) -> None:
+        """Take the price of a cut behind each size; the sizes of a long curve tell a jump from a
+        bend without deviations.
+        """
+        self._search, self._prices = search, prices
+        self._is_short = search.count <= _SHORT
         place = logs_of_sizes - logs_of_sizes[0]
         scales = _SCALES if len(place) <= _LONG else _SCALES[:1]
         self._under = [_Scale(scale, place, search.logs.T) for scale in scales]
 
-    def keep_beyond(self, cuts: list[int], price: float) -> tuple[list[int], float]:
-        """The cuts without which the cost is larger by the price, the weakest left out first, and
-        the cost with them.
+    def find_cuts(self) -> list[int]:
+        """The cuts that cost least, none of which costs more than without it. A cut that does not
+        pay alone may pay with the next ones.
         """
-        cost = self.cost(cuts)
+        cuts: list[int] = []
+        ways = [(self.cost(cuts), cuts)]
+        in_vain = 0
+        most = min(_MOST_JUMPS, self._search.count - 2)
+        while len(cuts) < most and in_vain <= self._is_short:
+            cuts = self._shift([*cuts, self._find_next(cuts)])
+            cost = self.cost(cuts)
+            in_vain = 0 if cost < min(ways)[0] else in_vain + 1
+            ways.append((cost, cuts))
+        cost, cuts = min(ways)
         while cuts:
-            without = []
-            for cut in cuts:
-                others = [other for other in cuts if other != cut]
-                without.append((self.cost(others), others))
-            least, others = min(without, key=lambda pair: pair[0])
-            if least - cost >= price:
+            least, others = min((self.cost(others), others) for others in _leave_out(cuts))
+            if least > cost:
                 break
-            cuts, cost = others, least
-        return cuts, cost
+            cost, cuts = least, others
+        return sorted(cuts)
+
+    def _find_next(self, cuts: list[int]) -> int:
+        """The place that gains most as one cut more."""
+        likely = self._search.list_likely(cuts)
+        if not self._is_short:
+            return likely[0]
+        return min(likely[:_MOST_TRIED], key=lambda place: self.cost([*cuts, place]))
+
+    def _shift(self, cuts: list[int]) -> list[int]:
+        """Each cut but the last once more at its best place between the others."""
+        for cut in cuts[:-1]:
+            others = [other for other in cuts if other != cut]
+            cuts = [self._find_next(others), *others]
+        return cuts
 
     def cost(self, cuts: Sequence[int]) -> float:
-        """Twice the negative logarithm of the likelihood of cuts over all shapes and scales."""
+        """Twice the negative logarithm of the likelihood of cuts over all shapes and scales, and
+        their prices.
+        """
         each = [self._likelihoods(cuts, scale) for scale in self._under]
         every = np.concatenate(each) - math.log(len(each))
         most = float(every.max())
         total = float(np.exp(every - most).sum())
-        return -2 * (most + math.log(total)) + self._search.constant
+        prices = math.fsum(self._prices[cut - 1] for cut in cuts)
+        return -2 * (most + math.log(total)) + self._search.constant + prices
 
     def _likelihoods(self, cuts: Sequence[int], scale: _Scale) -> Floats:
         """The logarithm of the likelihood of each shape under one scale."""
         search = self._search
         rest, norms = scale.rest(cuts)
-        squares = rest.min() + WEIGHT * USUAL_NOISE**2
-        variance = squares / (WEIGHT + search.count - 1)
+        variance = search.variance(rest)
         of_level, of_jumps = norms[0], norms[1:]
         lost = scale.log_determinant + 2 * math.log(of_level / math.sqrt(search.count))
         lost += np.log1p(_USUAL_JUMP**2 / variance * of_jumps**2).sum()
         return np.asarray(search.likelihoods(rest) - lost / 2)
 
-    def errors(self, cuts: Sequence[int], best: int) -> tuple[float, ...]:
-        """The errors of the jumps of a shape, see `Shaped`."""
+    def deviances(self, cuts: Sequence[int]) -> tuple[float, ...]:
+        """The deviances of the jumps, see `Shaped`."""
+        cost = self.cost(cuts)
         scale = max(self._under, key=lambda each: self._likelihoods(cuts, each).max())
-        edges = [0, *cuts, self._search.count]
-        sums = self._search.of_log[best, edges]
-        levels = np.diff(sums) / np.diff(edges)
-        without = []
-        for cut in cuts:
-            others = [other for other in cuts if other != cut]
-            rest, _ = scale.rest(others)
-            without.append(rest.min())
-        rest, _ = scale.rest(cuts)
-        added = np.maximum(np.array(without) - rest.min(), 1e-12)
-        errors = np.abs(np.diff(levels)) / np.sqrt(added)
-        return tuple(errors.tolist())
+        found = []
+        for cut, others in zip(cuts, _leave_out(cuts), strict=True):
+            rest, norms = scale.rest([*others, cut])
+            variance = self._search.variance(rest)
+            of_size = math.log1p(_USUAL_JUMP**2 / variance * norms[-1] ** 2)
+            found.append(self.cost(others) + self._prices[cut - 1] - cost + of_size)
+        return tuple(found)
+
+
+def _leave_out(cuts: Sequence[int]) -> list[list[int]]:
+    """The others of each cut."""
+    return [[other for other in cuts if other != cut] for cut in cuts]
 
 
 class _Scale:

@@ -35,7 +35,7 @@ _LEAST_OF_STAIR = 2
 _USUAL_RANGE = math.log(2.5)  # of the logarithm of the noise around the usual one
 # of a jump of one shape, and what else pieces of their own cost, which explain more curves; less
 # where both have the same jumps, as pieces are nearer to the times beside them
-_PRICE_OF_FACTOR = 0.8
+_PRICE_OF_FACTOR = 0.6
 _SHARED = 15.0
 _SHARED_WHERE_ALIKE = 5.0
 _MOST_PLACES = 64  # at which a piece may begin
@@ -55,6 +55,8 @@ class Piece:
     coefficients: Floats
     covariance: Floats  # of the coefficients, for a relative error of 1
     shape: Shape | None = None  # which all pieces share, each with a factor of its own
+    # relative error of its factor over that of the piece before, for a relative error of 1
+    jump_error: float = 0.0
 
     @property
     def count(self) -> int:
@@ -181,17 +183,16 @@ def _fit_shaped(x: Floats, y: Floats, shaped: Shaped) -> Fit:
     scaled = columns / scale
     common = np.linalg.pinv(scaled.T @ scaled) / np.outer(scale, scale)
     pieces: list[Piece] = []
-    jumps = zip(pairwise(edges), levels, (0, *shaped.errors), strict=True)
-    for (begin, end), level, error in jumps:
+    jumps = np.abs(np.diff(levels)).tolist()
+    over_errors = np.sqrt(degrees * np.expm1(np.array(shaped.deviances) / (WEIGHT + len(x) - 1)))
+    errors = [jump / over / noise for jump, over in zip(jumps, over_errors.tolist(), strict=True)]
+    for (begin, end), level, error in zip(pairwise(edges), levels, (0.0, *errors), strict=True):
         factor = math.exp(level)
-        own = 1 / (end - begin)
-        if pieces:  # what its jump is less sure than the factors before and behind it
-            of_left = pieces[-1].covariance[0, 0] / factor**2
-            own = max(own, error**2 - of_left)
         covariance = np.pad(common[1:, 1:], (1, 0))
-        covariance[0, 0] = factor**2 * own
+        covariance[0, 0] = factor**2 / (end - begin)
         coefficients = np.array([factor, 0.0, 0.0])
-        pieces.append(Piece(begin, end - 1, 1.0, None, coefficients, covariance, shaped.shape))
+        piece = Piece(begin, end - 1, 1.0, None, coefficients, covariance, shaped.shape, error)
+        pieces.append(piece)
     unbiased = math.sqrt(len(x) / max(len(x) - 2, 1))
     smooth_noise = float(logs.std()) * unbiased
     return Fit(x, y, tuple(pieces), noise, degrees, smooth_noise, np.full(len(x), noise))

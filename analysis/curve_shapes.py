@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..base.words import Word
+from .curve_families import expect_jumps
 from .curve_pieces import Fit, Piece
 from .decompose.statistics import LEVEL, Estimate, Floats, Ints
 
@@ -151,11 +152,12 @@ def _edge(fit: Fit, left: Piece, right: Piece, tests: int) -> Event | None:
     before, at = float(fit.sizes[left.last]), float(fit.sizes[right.first])
     of_left, of_right = -left.row(before), right.row(at)
     beyond = []
-    if left.shape is not None:
+    is_jump = left.shape is not None and right.first == left.last + 1
+    if is_jump:
         beyond.append((-left.jump_row(at), right.jump_row(at)))
     elif not _outgrows(left, before, before=True) and not _outgrows(right, at, before=False):
         beyond.append((of_left * at / before, of_right))
-    if left.shape is None and min(left.count, right.count) > 1:
+    if not is_jump and min(left.count, right.count) > 1:
         left_slope, right_slope = _slopes(left, right, before, at)
         beyond.append((of_left - left_slope, of_right - right_slope))
     tested = [_value(fit, left, row, right, other) for row, other in beyond]
@@ -212,6 +214,8 @@ def _value(
 ) -> tuple[float, float]:
     """A sum of coefficients of two pieces, and its standard error."""
     value = float(of_left @ left.coefficients + of_right @ right.coefficients)
+    if right.jump_error and right.first == left.last + 1:
+        return value, fit.noise * right.jump_error * right.at(float(fit.sizes[right.first]))
     variance = of_left @ left.covariance @ of_left
     variance += of_right @ right.covariance @ of_right
     return value, fit.noise * math.sqrt(max(float(variance), 0.0))
@@ -229,7 +233,10 @@ def _event(
     value, error = tested
     p = p_of(value / error if error else math.inf, fit.degrees)
     half = error * quantile(fit.degrees)
-    adjusted = min(1.0, p * tests)
+    place = int(np.searchsorted(fit.sizes, places[0]))
+    # time does not fall by itself, but bends that no family has may look like an edge
+    sided = p if kind == "edge" else p / 2
+    adjusted = min(1.0, sided * tests / float(expect_jumps(fit.sizes)[place]))
     share = value / base if base > 0 else math.inf
     return Event(
         kind=kind,

@@ -23,7 +23,7 @@ MOST_SIZES = 4096
 
 @dataclass(frozen=True)
 class SizeCosts:
-    """The times of every size from 1 to the largest of a histogram."""
+    """The times of every size from 1 to the largest measured."""
 
     fit: Fit
     times_ms: Floats  # of size 1, 2, …
@@ -31,8 +31,8 @@ class SizeCosts:
 
     @property
     def largest(self) -> int:
-        """The largest size."""
-        return len(self.times_ms)
+        """The largest size that occurs."""
+        return 1 + int(np.flatnonzero(self.counts)[-1])
 
     def exact_ms(self) -> float:
         """The mean time of a step if every size ran as itself."""
@@ -41,34 +41,32 @@ class SizeCosts:
     def padded_ms(self, sizes: Sequence[int]) -> float:
         """The mean time of a step padded to a list."""
         times_ms = self.times_ms[self.runs_at(sizes) - 1]
-        return float(self.counts @ times_ms)
+        return float(self.counts[: self.largest] @ times_ms)
 
     def runs_at(self, sizes: Sequence[int]) -> Ints:
-        """The size at which each size runs: the next of the list, or itself beyond the list."""
-        able = [size for size in sizes if size <= self.largest]
-        listed = np.unique(able or [self.largest])
-        beyond = [size for size in sizes if size > self.largest]
+        """The size at which each that occurs runs: the next of the list, or itself beyond the list.
+        A size beyond those measured counts as the largest of these.
+        """
         every = np.arange(1, self.largest + 1)
+        listed = np.unique(np.minimum(sizes, len(self.times_ms)))
         place = np.searchsorted(listed, every)
-        behind = self.largest if beyond else None
-        above = every if behind is None else np.full(len(every), behind)
-        inside = np.minimum(place, len(listed) - 1)
-        return np.where(place < len(listed), listed[inside], above).astype(np.int64)
+        return np.append(listed, 0)[place] + np.where(place < len(listed), 0, every)
 
     def saving(self, sizes: Sequence[int], present: Sequence[int]) -> Estimate:
         """The saving of a list against the present one, as a share of the time of the present one,
         with the error of the fitted times.
         """
-        weights = np.zeros(self.largest)
-        np.add.at(weights, self.runs_at(present) - 1, self.counts)
+        weights = np.zeros(len(self.times_ms))
+        counts = self.counts[: self.largest]
+        np.add.at(weights, self.runs_at(present) - 1, counts)
         before = float(weights @ self.times_ms)
-        np.add.at(weights, self.runs_at(sizes) - 1, -self.counts)
+        np.add.at(weights, self.runs_at(sizes) - 1, -counts)
         value = float(weights @ self.times_ms) / before
         return self._estimate(value, self._error(weights) / before, 0.0)
 
     def ratio(self, size: int, other: int) -> Estimate:
         """The time of a size over the time of another; p of equal times."""
-        weights = np.zeros(self.largest)
+        weights = np.zeros(len(self.times_ms))
         time_ms, other_ms = self.times_ms[size - 1], self.times_ms[other - 1]
         value = float(time_ms / other_ms)
         weights[size - 1] += 1 / other_ms
@@ -86,7 +84,7 @@ class SizeCosts:
     def _error(self, weights: Floats) -> float:
         """The standard error of a weighted sum of the times."""
         variance = 0.0
-        for piece, places in _by_piece(self.fit, self.largest):
+        for piece, places in _by_piece(self.fit, len(weights)):
             sizes = np.asarray(places + 1, np.float64)
             row = weights[places] @ piece.rows(sizes)
             variance += float(row @ piece.covariance @ row)
@@ -108,10 +106,11 @@ def costs_of(fit: Fit, histogram: Mapping[int, float] | None) -> SizeCosts:
         )
     if largest > MOST_SIZES:
         raise CurvescopeError(f"Sizes up to {MOST_SIZES} are planned, and there is {largest}.")
-    times = np.empty(largest)
-    for piece, places in _by_piece(fit, largest):
+    priced = min(measured, MOST_SIZES)
+    times = np.empty(priced)
+    for piece, places in _by_piece(fit, priced):
         times[places] = piece.times(np.asarray(places + 1, np.float64))
-    shares = np.zeros(largest)
+    shares = np.zeros(priced)
     for size, count in counts.items():
         shares[size - 1] = count
     return SizeCosts(fit, np.maximum(times, 1e-9), shares / shares.sum())
@@ -132,9 +131,9 @@ def _by_piece(fit: Fit, largest: int) -> list[tuple[Piece, Ints]]:
 def cheapest_lists(costs: SizeCosts, most: int) -> list[tuple[int, ...]]:
     """For one size, two sizes, … up to `most`, the list whose mean time is least.
 
-    The largest size is always held. A size that a larger one undercuts is in no list: padding on to
-    that one is cheaper. Of the others the time rises, so each row of the dynamic program is the
-    lower hull of lines, asked at rising places.
+    The largest size that occurs is always held. A size that a larger one undercuts is in no list:
+    padding on to that one is cheaper. Of the others the time rises, so each row of the dynamic
+    program is the lower hull of lines, asked at rising places.
     """
     times = costs.times_ms.tolist()
     candidates, least = [], math.inf
@@ -143,6 +142,8 @@ def cheapest_lists(costs: SizeCosts, most: int) -> list[tuple[int, ...]]:
             least = times[size - 1]
             candidates.append(size)
     candidates.reverse()
+    holds_all = int(np.searchsorted(candidates, costs.largest))
+    candidates = candidates[: holds_all + 1]
     counts = np.concatenate([[0.0], np.cumsum(costs.counts)])
     below = counts[candidates].tolist()
     times = [times[size - 1] for size in candidates]

@@ -64,7 +64,7 @@ def explain_curves(
     for _, _, fit, _ in fits:
         tests += len(fit.sizes) - 1
     alone = [find_events(fit, 1) for _, _, fit, _ in fits]
-    p_values = [event.extra_ms.p for of_curve in alone for event in of_curve]
+    p_values = [event.p_adjusted for of_curve in alone for event in of_curve]
     for (_, _, fit, _), of_curve in zip(fits, alone, strict=True):
         p_values += list_rest(fit, of_curve)
     undecided = max(tests - len(p_values), 0)

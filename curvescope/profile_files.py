@@ -75,8 +75,12 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
         if is_archive(path):
             unpack_archive(path, target)
         else:
-            with progress() as report:
-                done = import_profile(path, target, Options(report=report))
+            try:
+                with progress() as report:
+                    done = import_profile(path, target, Options(report=report))
+            except CurvescopeError as error:
+                name = "standard input" if of_input else str(named)
+                raise CurvescopeError(str(error).replace(str(path), name)) from error
             for line in notes(done):
                 print_prose(line, stderr=True)
         yield replace(open_recording(target), source=named)

@@ -37,12 +37,22 @@ _RISEN = 1.1
 
 
 def cache_capacity_possible(case: Case, amount: float) -> bool:
-    """Steps whose kernels move no more than the cache holds have all their data there; True if that
-    is not known.
+    """Steps whose kernels move no more than the cache holds have all their data there, and a cache
+    that is outgrown makes no size slower than a larger one: half of the amount must be left where
+    each takes as long as the fastest larger one. True where it is not known.
     """
-    del amount
-    moved = max(case.facts[batch].kernel_bytes for batch in case.functional.conditions)
-    return case.hardware.cache_bytes is None or not moved or moved > case.hardware.cache_bytes
+    sizes = case.functional.conditions
+    moved = max(case.facts[batch].kernel_bytes for batch in sizes)
+    cache = case.hardware.cache_bytes
+    if cache is not None and moved and moved <= cache:
+        return False
+    if not case.uses:
+        return True
+
+    def least_ms(batch: int) -> float:
+        return min(case.time_ms(size) for size in sizes if size >= batch)
+
+    return case.evaluate(least_ms) * math.copysign(1.0, amount) >= abs(amount) / 2
 
 
 def weigh_cache_capacity(case: Case) -> Claim | None:

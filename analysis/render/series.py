@@ -23,6 +23,7 @@ from .text import render_curve
 from .words import dim, join_texts, list_values, note_hidden
 
 _SHOWN = 25
+_LARGE = 0.1  # share of the time, from which on what may be noise is worth another measurement
 _NO_PAIR = "No curve has two sizes to compare: measure more of them."
 _NO_EDGE = "No edge and no slow size."
 _SURE = {Certainty.IS: ("takes", "take"), Certainty.MAY_BE: ("may take", "may take")}
@@ -179,8 +180,21 @@ def _curve_in_full(series: TimedCurve, axis: Axis) -> RenderableType:
     first, *others = sentences(series, axis)
     blocks += [Text(first, "bold"), *map(Text, others)]
     blocks += dim(f"Rival: {named.rival}." for named in series.shapes if named.rival)
+    blocks += dim(map(_doubt_sentence, _list_doubts(series)))
     blocks += [Text(), draw_curve(series), Text(), render_curve(series.curve, axis)]
     return Group(*blocks, Text(noise_sentence(series), "dim"))
+
+
+def _list_doubts(series: TimedCurve) -> list[Event]:
+    """The largest edge that noise may be, if it is large."""
+    unsure = [event for event in series.events if event.certainty == Certainty.NOISE]
+    large = [event for event in unsure if event.share >= _LARGE]
+    return sorted(large, key=lambda event: -event.share)[:1]
+
+
+def _doubt_sentence(event: Event) -> str:
+    edge = f"{event.at} takes {event.share:.0%} more than its neighbours explain"
+    return f"{edge}, which may be noise: measure {event.before} and {event.at} several times."
 
 
 def _events(events: Sequence[tuple[TimedCurve, Event]]) -> RenderableType:

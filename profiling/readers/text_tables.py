@@ -31,6 +31,11 @@ _CELL = re.compile(
     r"(?:(?:±|\+/?-)\s*(?P<spread>[\d.,]+(?:e[+-]?\d+)?)\s*)?(?P<unit>[a-zµμ/%×]*)\.?",
     re.IGNORECASE,
 )
+# one part of `Batch size: 8, config: {"BLOCK_M": 16}, kernel time: 12.3 us`
+_LABELLED = re.compile(
+    r"\s*(?P<name>[a-z][\w ./()-]{0,40}?)\s*[:=]\s*(?P<value>\{[^{}]*\}|[^,;{}]*?)\s*(?:[,;]|$)",
+    re.IGNORECASE,
+)
 _MOST_KEYS = 200
 
 
@@ -48,13 +53,17 @@ def find_tables(text: str) -> Iterator[TextTable]:
     """The tables with a size and a time; CurvescopeError for a line of CSV that does not fit."""
     lines = text.splitlines()
     place = 0
+    has_table = False
     while place < len(lines):
         table = _table_at(lines, place)
         if table is None:
             place += 1
             continue
+        has_table = True
         place = table.line + len(table.rows)
         yield widen(table)
+    if not has_table:
+        yield from _find_labelled(lines)
 
 
 def headings_of(text: str) -> tuple[str, ...]:
@@ -67,6 +76,9 @@ def headings_of(text: str) -> tuple[str, ...]:
                 _RULE.fullmatch(after) or len(_split(after, delimiter)) == len(cells)
             ):
                 return tuple(map(clean, cells))
+        cells, values = _split(line, "  "), _split(after, "  ")
+        if len(cells) == len(values) > 1 and all(map(parse_cell, values)):
+            return tuple(map(clean, cells))
     return ()
 
 
@@ -117,6 +129,13 @@ def widen(table: TextTable) -> TextTable:
     word = next((match["word"] for match in sizes if match and match["word"]), None)
     head = describe_column(first)
     axis = first if head.kind == "size" else word or "batch"
+    labels = [row[0] for row in table.rows]
+    if all(fits) and {column.kind for column in describe_columns(labels)} & {"time", "rate"}:
+        rows = [list(row) for row in zip(*table.rows, strict=True)]
+        measured = [
+            [match["size"], *row] for match, row in zip(sizes, rows[1:], strict=True) if match
+        ]
+        return TextTable((axis, *labels), measured, table.line, table.delimiter)
     others = [name for name, fit in zip(rest, fits, strict=True) if not fit]
     rows = []
     for row in table.rows:
@@ -131,6 +150,8 @@ def widen(table: TextTable) -> TextTable:
 
 def _table_at(lines: Sequence[str], place: int) -> TextTable | None:
     """The table whose heading is a line; None if it is none."""
+    if _read_labels(lines[place]):
+        return None
     for delimiter in ("|", *DELIMITED, "  ", " "):
         names = _split(lines[place], delimiter)
         if len(names) < 2 or all(_BARE.fullmatch(name) for name in names):
@@ -145,6 +166,45 @@ def _table_at(lines: Sequence[str], place: int) -> TextTable | None:
         rows = [first, *filter(None, following)]
         return TextTable(tuple(map(clean, names)), rows, place + 1, delimiter)
     return None
+
+
+def _find_labelled(lines: Sequence[str]) -> Iterator[TextTable]:
+    """Lines that name a size and, behind it or in the next line, a time: a table for each stretch
+    of them.
+    """
+    rows: list[list[str]] = []
+    names: tuple[str, str] | None = None
+    size: tuple[str, str] | None = None
+    begin = 0
+    for number, line in enumerate([*lines, "end"]):
+        labels = _read_labels(line)
+        if line.strip() and not labels:
+            if names and len(rows) >= _LEAST_WIDE:
+                yield TextTable(names, rows, begin)
+            rows, names, size = [], None, None
+        for name, value in labels.items():
+            kind = describe_column(name).kind
+            if kind == "size":
+                size = name, value
+            elif size and (kind in ("time", "rate") or has_time_unit(value)):
+                begin = begin if rows else number + 1
+                names = names or (size[0], name)
+                if names == (size[0], name):
+                    rows.append([size[1], value])
+                    size = None
+
+
+def _read_labels(line: str) -> dict[str, str]:
+    """The values of a line of nothing but names with values, by name."""
+    labels: dict[str, str] = {}
+    place = 0
+    while place < len(line):
+        match = _LABELLED.match(line, place)
+        if match is None:
+            return {}
+        labels[clean(match["name"])] = match["value"]
+        place = match.end()
+    return labels
 
 
 def _rows_below(

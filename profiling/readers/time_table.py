@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -208,8 +208,7 @@ def _tables(source: Source) -> Iterator[_Cells]:
         yield from _stream_cells(source, head)
         return
     text = source.read_all(_MOST_TEXT).decode("utf-8-sig", errors="replace")
-    for table in find_tables(text):
-        yield _cells_of(table)
+    yield from _number([_cells_of(table) for table in find_tables(text)])
 
 
 @dataclass(frozen=True)
@@ -220,6 +219,7 @@ class _Cells:
     texts: tuple[pa.Array, ...]  # one for each column
     line: int  # line of the heading
     filled: bool = False  # whether an empty cell of a name repeats the one above it
+    name: str = ""  # of the table, where a text has several of the same sizes
 
 
 def _cells_of(table: TextTable) -> _Cells:
@@ -227,6 +227,18 @@ def _cells_of(table: TextTable) -> _Cells:
     columns = tuple(describe_columns(table.names))
     cells = tuple(pa.array(list(column), pa.string()) for column in texts)
     return _Cells(columns, cells, table.line, table.delimiter == "|")
+
+
+def _number(tables: list[_Cells]) -> list[_Cells]:
+    """The tables of a text, named where one has sizes of another: those are no repeats."""
+    every: list[str] = []
+    for table in tables:
+        place = _place_of(table.columns, "size")
+        if place is not None:
+            every += set(table.texts[place].to_pylist())
+    if len(set(every)) == len(every):
+        return tables
+    return [replace(table, name=f"table {1 + place}") for place, table in enumerate(tables)]
 
 
 def _stream_cells(source: Source, head: TextTable) -> Iterator[_Cells]:
@@ -428,8 +440,9 @@ def _refuse_wrong(
 def _curves(rows: _Rows, cells: _Cells, told_apart: Sequence[int], timed_by: str | None) -> Ints:
     """The curve of every row, a place in the names."""
     count = len(cells.texts[0])
+    beside = [name for name in (cells.name, timed_by) if name]
     if not told_apart:
-        place = rows.names.setdefault((timed_by or "", ""), len(rows.names))
+        place = rows.names.setdefault((", ".join(beside), ""), len(rows.names))
         return np.full(count, place, np.int64)
     codes = np.zeros(count, np.int64)
     parts: list[tuple[Column, list[str]]] = []
@@ -454,8 +467,7 @@ def _curves(rows: _Rows, cells: _Cells, told_apart: Sequence[int], timed_by: str
                 named = column.name.lower() in _NAMES or not _NUMBER.fullmatch(value)
                 problem.append(value if named else f"{column.name} {value}")
         problem.reverse()
-        if timed_by:
-            problem.append(timed_by)
+        problem += beside
         key = ", ".join(problem), ", ".join(reversed(device))
         places[number] = rows.names.setdefault(key, len(rows.names))
     return places[inverse]

@@ -5,7 +5,7 @@ and nothing on curves of no family.
 import numpy as np
 import pytest
 
-from curvescope.analysis.curve_families import Family, Shape, _Search, find_jumps
+from curvescope.analysis.curve_families import Family, Shape, _Search, expect_jumps, find_jumps
 from curvescope.analysis.curve_pieces import fit_pieces
 from curvescope.analysis.curve_shapes import claimed, find_events
 
@@ -73,3 +73,34 @@ def test_a_jump_needs_to_be_beyond_the_noise():
     times = (20 + sizes) * np.where(sizes > 8, 1.2, 1.0)
     assert find_jumps(sizes, noisy(times, 3, 0.02), 1.5).cuts == (8,)
     assert not find_jumps(sizes, noisy(times, 3, 0.2), 1.5).cuts
+
+
+def test_a_jump_is_expected_oftener_just_behind_a_multiple_of_eight():
+    sizes = np.array([1, 8, 9, 12, 16, 32, 33, 64, 72.0])
+    expected = expect_jumps(sizes)
+    assert expected / expected.min() == pytest.approx([1, 4, 1, 1, 1, 4, 1, 4])
+    assert expected.mean() == pytest.approx(1)
+    assert expect_jumps(DOUBLING) == pytest.approx(np.ones(13))
+
+
+# ms of a pass over so many tokens, on one card and on two (mxxm-t/mx-llama.cpp, issue 10)
+TOKENS = np.array([1, 2, 4, 8, 9, 13, 16, 32, 33, 64, 128.0])
+ON_ONE = np.array([47.6, 57, 63.7, 94.5, 152.9, 156.2, 158.6, 168.5, 270.8, 290.1, 425.3])
+ON_TWO = np.array([31.0, 36.2, 42.3, 68.7, 106.9, 113.7, 118.7, 146.1, 190.9, 250.6, 452.9])
+
+
+def test_edges_of_a_published_curve_are_no_noise():
+    """None was said, with a noise of 7 %: 9 is 56 % slower than 8, and 33 than 32 by 31 %."""
+    assert edges(TOKENS, ON_ONE) == {9, 33}
+    assert 9 in edges(TOKENS, ON_TWO)
+
+
+def test_a_jump_that_does_not_pay_alone_pays_with_another():
+    assert find_jumps(TOKENS, ON_TWO, 0.8).cuts == (4, 8)
+
+
+def test_sizes_before_a_fall_by_a_third_are_slow():
+    """A smooth deviation that falls had explained it (deepseek-ai/DeepGEMM, issue 60)."""
+    times = [19.5, 19.2, 19.2, 17.3, 17.1, 15.8, 10.0, 11.5, 13.2]
+    (event,) = claimed(find_events(fit_pieces(2.0 ** np.arange(9), np.array(times))))
+    assert (event.kind, event.at, event.sizes[-1]) == ("slow", 64, 32)

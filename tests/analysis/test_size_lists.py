@@ -46,6 +46,16 @@ def test_padding_costs_what_the_next_size_takes_and_sizes_beyond_run_as_themselv
     assert planned.padded_ms([8]) == pytest.approx(4)
 
 
+def test_a_step_padded_beyond_the_sizes_that_occur_takes_the_time_of_its_list():
+    """24 captured for 20 requests took the time of 20."""
+    planned = costs([1.0, 2.0, 3.0, 4.0], [1, 1, 0, 0])
+    assert planned.padded_ms([1, 4]) == pytest.approx((1 + 4) / 2)
+    assert planned.saving([1, 2], [1, 4]).value == pytest.approx(2 / 5)
+    assert cheapest_lists(planned, 4) == [(2,), (1, 2)]
+    faster = costs([1.0, 9.0, 3.0, 4.0], [1, 1, 0, 0])
+    assert cheapest_lists(faster, 4)[-1] == (1, 3)
+
+
 def test_a_saving_has_the_error_of_the_times():
     planned = costs([1.0, 2.0, 3.0, 4.0], [1, 1, 1, 1], error=0.02)
     saved = planned.saving([2, 4], [4])

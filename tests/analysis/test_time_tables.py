@@ -169,7 +169,7 @@ def test_nothing_is_found_in_smooth_curves_and_their_noise_is_found(noise):
 
 
 def test_a_slow_half_is_found_where_no_smooth_work_explains_it():
-    table = smooth_table(0.01, kink=lambda time, batch: time * (1.6 if batch >= 64 else 1))
+    table = smooth_table(0.01, 14, lambda time, batch: time * (1.6 if batch >= 64 else 1))
     curves = explain_curves(table)
     with_edge = {curve.device_name for curve in curves if claimed(curve.events)}
     assert with_edge <= {f"card {number}" for number in range(10)}

@@ -85,6 +85,14 @@ def test_one_of_several_curves_is_chosen_by_its_words(tmp_path, monkeypatch, cap
     assert planned(capsys, "-", "--problem", "new")["curve"] == "new (ms)"
 
 
+def test_what_standard_input_lacks_is_said_of_standard_input(monkeypatch, capsys):
+    """Its name was that of a temporary file."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"rows,foo\n1,2\n")))
+    assert main(["sizes", "-"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith("curvescope: standard input: a table with the columns rows, foo.")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

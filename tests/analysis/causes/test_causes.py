@@ -327,6 +327,25 @@ def test_no_cache_is_outgrown_by_steps_that_fit_it(cache_bytes, possible):
 
 
 @ask_each(
+    ("times_ms", "possible"),
+    [
+        ((1.4, 0.2, 0.25), False),  # up to 25 rows a slow kernel runs, and a bend is at 26
+        ((0.1, 0.2, 1.2), True),
+        ((0.1, 1.2, 0.2), False),  # one slow size, and none after it
+    ],
+)
+def test_no_cache_is_outgrown_where_a_smaller_size_is_the_slow_one(times_ms, possible):
+    """All operands were evicted, most of the bend at 26 was gone, and the cache was confirmed."""
+    functional = bend(16, 26, 32)
+    case = next(one for one in explained("cache capacity").cases if one.uses)
+    times = dict(zip(functional.conditions, times_ms, strict=True))
+    uses = [replace(case.uses[0], batch=batch, time_ms=ms) for batch, ms in times.items()]
+    facts = dict.fromkeys(times, case.facts[16])
+    bent = replace(case, functional=functional, uses=tuple(uses), facts=facts)
+    assert cache_capacity.possible(bent, bent.evaluate(times.__getitem__)) == possible
+
+
+@ask_each(
     ("times_ms", "switched"),
     [
         (

@@ -85,6 +85,13 @@ def test_a_markdown_table_of_an_issue_is_two_curves_without_the_speedup(tmp_path
         "| batch | time |\n|---|---|\n| 1 | 2 ms |\n| 2 | 3.0 ms |\n| 4 | 5000 µs |\n",
         "| | bs=1 | bs=2 | bs=4 |\n|--|--|--|--|\n| latency | 2 ms | 3 ms | 5 ms |\n",
         "┃ batch ┃ ms ┃\n┡━━━━━━━╇━━━━┩\n│ 1 │ 2 │\n│ 2 │ 3 │\n│ 4 │ 5 │\n└───────┴────┘\n",
+        "| Metric | conc=1 | conc=2 | conc=4 |\n|--|--|--|--|\n"
+        "| TTFT (ms) | 90 | 99 | 120 |\n| Mean TPOT (ms) | 2 | 3 | 5 |\n",
+        "Tuned.\nBatch size: 1, kernel time: 2 ms\nBatch size: 2, kernel time: 3 ms\n"
+        "Batch size: 4, kernel time: 5000 us\nDone.\n",
+        "Batch size: 1, config: {'BLOCK_M': 16, 'warps': 4}\nKernel time: 2 ms\n"
+        "Batch size: 2, config: {'BLOCK_M': 32, 'warps': 4}\nKernel time: 3 ms\n"
+        "Batch size: 4, config: {'BLOCK_M': 32, 'warps': 8}\nKernel time: 5 ms\n",
         json.dumps([{"batch": size, "ms": ms} for size, ms in ((1, 2), (2, 3), (4, 5))]),
         json.dumps({"batch_size": [1, 2, 4], "time_ms": [2.0, 3.0, 5.0]}),
         json.dumps({"rows": [{"bs": size, "ms": ms} for size, ms in ((1, 2), (2, 3), (4, 5))]}),
@@ -93,6 +100,20 @@ def test_a_markdown_table_of_an_issue_is_two_curves_without_the_speedup(tmp_path
 def test_the_same_curve_in_every_form(text, tmp_path_factory):
     (times,) = curves(imported(tmp_path_factory.mktemp("form"), text)).values()
     assert times == pytest.approx({1: 2000, 2: 3000, 4: 5000})
+
+
+def test_two_tables_of_the_same_sizes_are_two_curves(tmp_path):
+    """Before and after differed by 10 %, and became one curve of repeats."""
+    text = "Before:\n\nbatch,ms\n1,20\n2,30\n\nAfter:\n\nbatch,ms\n1,18\n2,27\n"
+    assert curves(imported(tmp_path, text)) == {
+        "table 1": {1: 20_000, 2: 30_000},
+        "table 2": {1: 18_000, 2: 27_000},
+    }
+
+
+def test_a_table_that_goes_on_below_is_one_curve(tmp_path):
+    text = "batch,ms\n1,20\n2,30\n\nLarger ones:\n\nbatch,ms\n4,50\n8,90\n"
+    assert curves(imported(tmp_path, text)) == {"": {1: 20_000, 2: 30_000, 4: 50_000, 8: 90_000}}
 
 
 def test_a_servers_table_is_its_time_per_token_and_not_to_the_first(tmp_path):
@@ -172,6 +193,10 @@ def test_rows_of_one_size_are_medians_before_all_are_read(monkeypatch):
         ("rows,foo\n1,2\n", "with the columns rows, foo. It lacks a time or rate with its unit"),
         ("problem,batch,time\na,1,2\n", "the columns problem, batch, time. It lacks a time"),
         ("card,ms\nK40,2\n", r"the columns card, ms. It lacks a size \(batch, concurrency"),
+        (
+            "num_seqs  trt_mean\n1  0.031\n4  0.030\n",
+            "the columns num_seqs, trt_mean. It lacks a time",
+        ),
         (json.dumps({"foo": [1, 2], "ms": [2, 3]}), "the columns foo, ms. It lacks a size"),
         ("problem,batch,time_ms\na,1,2\na,2\n", "line 3: the number of values"),
         ("problem,batch,time_ms\na,1.5,2\n", "line 2: batch is '1.5'; it must be a whole number"),

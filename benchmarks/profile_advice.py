@@ -383,10 +383,10 @@ def measure(python: Path | None, elsewhere: Path | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, label in labels().items():
         folder = elsewhere if "origin" in label else PROFILES
-        if folder is None:
+        path = None if folder is None else folder / name
+        if path is None or not path.exists():
             found |= {name: kept[name]} if name in kept else {}
             continue
-        path = folder / name
         row: dict[str, Any] = {"ours": ours(path)}
         if name.endswith(_SUMMED):
             told = peers(path, python) if python else kept.get(name, {}).get("peers", {})

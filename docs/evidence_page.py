@@ -507,8 +507,8 @@ SECTIONS = (
     Section(
         "What does a profile of somebody else give?",
         "Profiles of others are imported complete (`tests/data/profiles/README.md`). Those from "
-        "elsewhere were labelled after the advice was written. A tool's part of the time is "
-        "right if it can be a labelled cause.",
+        "elsewhere were labelled after the advice was written, four profiles again after it was "
+        "read. A tool's part of the time is right if it can be a labelled cause.",
         coverage_figures,
         "`benchmarks/results/profile_coverage*.json`; `python benchmarks/profile_advice.py "
         "--print` shows each suggestion beside sums by hand and other tools.",

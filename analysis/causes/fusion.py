@@ -134,7 +134,7 @@ POINTWISE_IN_A_ROW = "pointwise kernels in a row"
 def suggest_pointwise(step: ProfiledStep) -> Suggestion | None:
     """Suggest to compile the step, where unfused pointwise kernels follow each other."""
     rows = step.in_a_row
-    if step.on_host or rows.empty or not step.is_torch:
+    if step.on_host or rows.empty:
         return None
     saved_ms = float((rows["ms"] - rows["least_ms"]).sum())
     if not step.enough(saved_ms):

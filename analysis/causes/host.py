@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -186,7 +187,9 @@ host_bound = Cause(
 
 WAITING_FOR_INPUT = "waiting for input"
 INPUT = re.compile(
-    r"DataLoader|waiting for input|(next|get|load)[_ ]?(batch|data)|data[_ ]?load|phase:input", re.I
+    r"DataLoader|IteratorGetNext|waiting for input|(next|get|load)[_ ]?(batch|data)|data[_ ]?load"
+    r"|phase:input",
+    re.I,
 )
 _LOAD_AHEAD = "load batches ahead in worker processes"
 LOAD_FASTER = "Make the loading of a batch faster, or add workers"
@@ -236,8 +239,20 @@ def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
 
 
 def _find_fetches(step: ProfiledStep) -> pd.Series:
-    """The ranges that fetch a batch, in gaps of the device, see `in_gaps`."""
-    return in_gaps(step, step.ranges_named(lambda name: INPUT.search(name) is not None))
+    """The ranges that fetch a batch, in gaps of the device, see `in_gaps`.
+
+    A thread without an API call may load ahead: its batch is waited for where a gap ends with it.
+    """
+    fetches = step.ranges_named(lambda name: INPUT.search(name) is not None)
+    if fetches.empty or step.calls.empty or step.host_gaps is None:
+        return in_gaps(step, fetches)
+    begin_ns, end_ns, _ = step.host_gaps
+    next_gap = np.searchsorted(end_ns, fetches["end_ns"].to_numpy(np.int64))
+    gap_ns = np.append(begin_ns, np.iinfo(np.int64).max)[next_gap]
+    is_ahead = fetches["thread"].notna() & ~fetches["thread"].isin(step.calls["thread"])
+    start_ns = fetches["start_ns"].mask(is_ahead, np.maximum(fetches["start_ns"], gap_ns))
+    fetches = fetches.assign(start_ns=start_ns)
+    return in_gaps(step, fetches[start_ns <= fetches["end_ns"]])
 
 
 def _loading(step: ProfiledStep) -> pd.DataFrame:
@@ -275,7 +290,7 @@ _FEW = 4  # gaps per step that are alike; more come from what the program does a
 _CALL = "host in "
 _RANGE = "host in range "
 _NUMBER = re.compile(r"\d+")
-_AWAITS = re.compile(r"block_until_ready|BlockHostUntilReady|\bsynchronize$")
+_RECORD = "record what the host does while nothing runs"
 
 
 class _GapAdvice(NamedTuple):
@@ -286,8 +301,8 @@ class _GapAdvice(NamedTuple):
 
 
 def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
-    """Suggest to move the code of the longest gap, unless an API call, the input or a wait for the
-    device explains it.
+    """Suggest to move the code of the longest gap, unless an API call or the input explains it; to
+    record it, where nothing of the host was recorded.
     """
     advice = _advise_on_gap(step)
     return None if advice is None else advice.suggestion
@@ -297,16 +312,16 @@ def _advise_on_gap(step: ProfiledStep) -> _GapAdvice | None:
     gaps = host_gaps(step)
     if gaps.empty or step.is_capture:
         return None
-    gaps = gaps[gaps["reason"].notna()]  # else it may be anything
+    if len(step.calls):  # else nothing of the host was recorded
+        gaps = gaps[gaps["reason"].notna()]
     reason = gaps["reason"].fillna("")
+    gaps = gaps.assign(reason=reason)
     named = reason.str.startswith(_CALL) & ~reason.str.startswith(_RANGE)
     gaps = gaps[~named & ~_is_of_input(reason)]
     others = [*_find_compiling(step).index, *_find_starting(step).index]
     gaps = gaps.drop(index=others, errors="ignore")
     longest, code = step.longest_gap(gaps)
     if longest is None:
-        return None
-    if code is not None and any(map(_AWAITS.search, code.path)):
         return None
     length_ms = float(longest["end_ns"] - longest["begin_ns"]) / 1e6
     # In a mean of several steps a gap counts with the share that it has in all of them.
@@ -321,12 +336,16 @@ def _advise_on_gap(step: ProfiledStep) -> _GapAdvice | None:
         return None
     if not step.enough(per_step_ms):
         return None
-    reason_text = str(longest["reason"] or "")
+    reason_text = str(longest["reason"])
     where = reason_text.removeprefix(_RANGE) if reason_text.startswith(_RANGE) else None
+    # Operators of the host are its code themselves; the rest of it lies between them.
+    recorded = bool(reason_text) or code is not None or step.on_host
     number = "many long gaps" if again else "a few long gaps"
     if len(alike) <= step.steps:
         number = "one long gap"
     what = f"waits for code of the host in {number}"
+    if not recorded:
+        what = f"is idle in {number}, and nothing of the host was recorded"
     hit = alike["step"].nunique()
     if hit < step.steps:
         what += f", in {hit} of {step.steps} steps"
@@ -338,7 +357,10 @@ def _advise_on_gap(step: ProfiledStep) -> _GapAdvice | None:
     if code is not None and code.own_ms:
         name, own_ms = code.own_ms[0]
         evidence.append(fact(f"own time of {name} in it", own_ms, "ms", "functions"))
-    return _GapAdvice(_of_host_code(step, what, per_step_ms, evidence, where, code), alike)
+    suggestion = _of_host_code(step, what, per_step_ms, evidence, where, code)
+    if not recorded:
+        suggestion = replace(suggestion, remedy=_RECORD, how=_recorder(step))
+    return _GapAdvice(suggestion, alike)
 
 
 def _in_ranges(step: ProfiledStep, gaps: pd.DataFrame) -> _GapAdvice | None:
@@ -383,7 +405,7 @@ def _of_host_code(
         evidence=tuple(evidence),
         where=where,
         stack=stack_of(code),
-        remedy="run that code before the step, or in another thread or process beside it",
+        remedy="move the host's code of the gap before the step, or beside it",
         how=None if code is not None else f"record what the host does there: {_recorder(step)}",
     )
 
@@ -420,6 +442,7 @@ _IN_CUDA = (
     "work of one stream runs in order without a wait of the host; let events, and only the last "
     "read, wait"
 )
+_IN_JAX = "no block_until_ready or float() of a result in the loop: JAX dispatches ahead"
 _READS = (
     "aten::item",
     "aten::_local_scalar_dense",
@@ -460,6 +483,7 @@ def suggest_host_waits(step: ProfiledStep) -> Suggestion | None:
         if reads:
             evidence.append(fact("operators that read results", ", ".join(reads), "", "kernels.op"))
     _, code = step.longest_gap(dry)
+    how = _IN_JAX if step.is_jax else _IN_CUDA
     return Suggestion(
         cause=HOST_WAITS,
         what="lets the host wait for results, so that the device runs out of work",
@@ -468,7 +492,7 @@ def suggest_host_waits(step: ProfiledStep) -> Suggestion | None:
         where=str(main),
         stack=stack_of(code),
         remedy="read results of the device less often, or later",
-        how=_IN_TORCH if step.is_torch else _IN_CUDA,
+        how=_IN_TORCH if step.is_torch else how,
     )
 
 

@@ -65,9 +65,10 @@ class ProfiledStep:
     # what follows, where that is its first launch)
     gaps: pd.DataFrame = field(default_factory=pd.DataFrame)
     host_gaps: Gaps | None = None  # all gaps of the host, of any length; None if unknown
-    # calls of the host: name, kind, start_ns, end_ns, waits (whether they wait for the device)
+    # calls of the host: name, kind, thread, start_ns, end_ns, waits (whether for the device)
     calls: pd.DataFrame = field(default_factory=pd.DataFrame)
-    ranges: pd.DataFrame = field(default_factory=pd.DataFrame)  # the same of ranges: name and times
+    # ranges of the host: name, thread, start_ns, end_ns
+    ranges: pd.DataFrame = field(default_factory=pd.DataFrame)
     # runs of pointwise kernels, see `pointwise_runs`
     in_a_row: pd.DataFrame = field(default_factory=pd.DataFrame)
     communication: Communication | None = None

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ...profiling.attribution.range_names import RangeNames
 from ...profiling.recording.schema import INPUT
-from ...profiling.recording.store import Recording
+from ...profiling.recording.store import KERNEL, Recording
 from .breakdown import Breakdown
 from .input_time import WAITING_FOR_INPUT
 from .kernel_times import (
@@ -100,14 +100,16 @@ class StepHostSpans:
         codes, self.names = pd.factorize(timed["name"])
         self.codes: Ints = codes.astype(np.int64)
         self.processes = timed["process"].to_numpy(np.float64, na_value=np.nan)
+        self._thread = timed.get("thread")
         self._correlation = timed.get("correlation_id")
         self._every_process = set(_numbers_of(self.processes))
         self._ended_ns = np.maximum.accumulate(self.end_ns) if len(timed) else self.end_ns
 
     def table(self) -> pd.DataFrame:
-        """Name, start_ns and end_ns of each."""
+        """Name, start_ns, end_ns and thread (null if unknown) of each."""
         names = pd.Categorical.from_codes(self.codes, list(self.names))
-        return pd.DataFrame({"name": names, "start_ns": self.start_ns, "end_ns": self.end_ns})
+        table = pd.DataFrame({"name": names, "start_ns": self.start_ns, "end_ns": self.end_ns})
+        return table.assign(thread=None if self._thread is None else self._thread.to_numpy())
 
     def during(self, begin_ns: int, end_ns: int, processes: Sequence[float]) -> Ints:
         """Positions of the spans that overlap a time: of some processes (by default all), and of
@@ -300,16 +302,29 @@ def _by_time(times: list[IdleTime]) -> tuple[IdleTime, ...]:
 
 
 def host_spans(recording: Recording) -> tuple[StepHostSpans, Callable[[], StepHostSpans]]:
-    """The calls of a recording, and a function that reads its ranges once."""
-    calls = _host(recording, "api_calls", _CALL_COLUMNS)
-    return calls, cache(lambda: _host(recording, "ranges", HOST_COLUMNS))
+    """The calls of a recording, and a function that reads its ranges once.
+
+    Of a device without calls the range of a step is left out: a device may have written it.
+    """
+    calls = StepHostSpans(_read_spans(recording, "api_calls", _CALL_COLUMNS))
+    of_device = recording.work == KERNEL and not recording.count_rows("api_calls")
+
+    def read_ranges() -> StepHostSpans:
+        ranges = _read_spans(recording, "ranges", (*HOST_COLUMNS, "thread"))
+        if of_device:
+            steps = [name for name in ranges["name"].unique() if _NAMES.read(str(name)).step]
+            ranges = ranges[~ranges["name"].isin(steps)]
+        return StepHostSpans(ranges)
+
+    return calls, cache(read_ranges)
 
 
-def _host(recording: Recording, table: str, columns: Sequence[str]) -> StepHostSpans:
+def _read_spans(recording: Recording, table: str, columns: Sequence[str]) -> pd.DataFrame:
     """The calls or ranges of a recording, with each name once in memory."""
     pieces = list(recording.pieces(table, columns))
-    spans = pa.concat_tables(pieces or [recording.arrow(table, columns)])
-    return StepHostSpans(spans.to_pandas(split_blocks=True, self_destruct=True))
+    read = pa.concat_tables(pieces or [recording.arrow(table, columns)])
+    spans: pd.DataFrame = read.to_pandas(split_blocks=True, self_destruct=True)
+    return spans
 
 
 class _StepGaps(NamedTuple):

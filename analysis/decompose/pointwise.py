@@ -22,6 +22,7 @@ _COLUMNS = ("step", "start_ns", "duration_ns", "device", "stream", "name", "op",
 _FUSED = re.compile(r"^triton_|^cpp_fused|fused|fusion", re.IGNORECASE)  # by a compiler, or by hand
 _COMPILED = re.compile(r"^triton_\w*fused")
 _OUTSIDE = re.compile("distributed|AccumulateGrad")  # operators that do not belong to the network
+_FRAMEWORKS = ("PyTorch", "TensorFlow")  # that launch one kernel for each operator
 _MOST_NAMES = 4  # of a run
 # Runs by what they do, per step: kernels, runs, ms, least_ms (of one kernel instead).
 RUNS = ("what", "kernels", "runs", "ms", "least_ms")
@@ -66,6 +67,7 @@ def pointwise_runs(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
     op = op.astype(str).str.removeprefix("aten::")
     by_run = rows.assign(op=op).groupby(run)
     runs = by_run.agg(
+        step=("step", "first"),
         device=("device", "first"),
         what=("op", _join),
         kernels=("op", "size"),
@@ -73,11 +75,13 @@ def pointwise_runs(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
         least_ms=("duration_ns", "min"),
     )
     runs = runs[runs["kernels"] > 1].assign(runs=1)
-    # A bound is of one GPU, the one with the largest saving.
-    device = runs["device"].fillna(-1)
-    saved = (runs["ms"] - runs["least_ms"]).groupby(device).sum()
-    if len(saved):
-        runs = runs[device == saved.idxmax()]
+    if runs.empty:
+        return empty
+    # A bound is of one GPU, the one with the largest saving in a step.
+    runs["device"] = runs["device"].fillna(-1)
+    saved = (runs["ms"] - runs["least_ms"]).groupby([runs["step"], runs["device"]]).sum()
+    largest = saved.groupby(level="step").idxmax().tolist()
+    runs = runs[pd.MultiIndex.from_frame(runs[["step", "device"]]).isin(largest)]
     by_operator = runs.groupby("what")[["kernels", "runs", "ms", "least_ms"]]
     sums = by_operator.sum().astype(float)
     sums[["ms", "least_ms"]] /= 1e6
@@ -85,9 +89,9 @@ def pointwise_runs(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_pointwise(name: str) -> bool:
-    """Whether it is one of PyTorch's own; conversions of a library's operands cannot be fused."""
+    """Whether it is a framework's own; conversions of a library's operands cannot be fused."""
     read = read_name(name)
-    own = read.library == "PyTorch" and read.family in (ELEMENTWISE, LAYOUT)
+    own = read.library in _FRAMEWORKS and read.family in (ELEMENTWISE, LAYOUT)
     return own and _FUSED.search(name) is None
 
 

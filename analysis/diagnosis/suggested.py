@@ -22,7 +22,7 @@ from ...profiling.attribution.range_names import XLA_DOMAIN
 from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.experiments import FactorFacts
 from ...profiling.recording.store import KERNEL, STEP, Recording
-from ..causes import fixed, host, memory, numbers, work
+from ..causes import fixed, fusion, host, memory, numbers, work
 from ..causes.catalogue import suggestions
 from ..causes.single_profile import (
     DEVICE_TO_HOST,
@@ -194,6 +194,14 @@ _WITHOUT_TORCH = {
     memory.MEMORY_PRESSURE: (
         "keep the memory instead of freeing it, and take it before the first step",
         "a pool, e.g. cudaMallocAsync; in the first steps of a program allocations are usual",
+    ),
+    fusion.POINTWISE_IN_A_ROW: (
+        "compile the step",
+        "tf.function(jit_compile=True) in TensorFlow: XLA makes one kernel of each run",
+    ),
+    host.WAITING_FOR_INPUT: (
+        "load batches ahead, beside the step",
+        "dataset.prefetch(tf.data.AUTOTUNE) in TensorFlow; else a thread or process that loads",
     ),
     host.FIRST_USE: (
         None,

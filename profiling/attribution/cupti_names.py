@@ -59,7 +59,11 @@ HOST_KINDS = (
             r"^cu(da)?(Malloc|Free|HostAlloc|Mem(Alloc|Free|Create|Map|Unmap|Release|SetAccess))"
         ),
     ),
-    ("synchronisation", re.compile(r"^cu(da)?\w*Synchronize")),
+    # JAX's own waits are read as such calls.
+    (
+        "synchronisation",
+        re.compile(r"^(cu(da)?\w*Synchronize|block_until_ready|BlockHostUntilReady)"),
+    ),
     ("synchronous copy", re.compile(r"^cu(da)?Memcpy(?!.*Async)")),
     ("launch", re.compile(r"^cu(da)?(Ext|Module)*(Launch|GraphLaunch)")),
     # A program makes contexts, streams and modules once.

@@ -128,7 +128,7 @@ class Timeline:
             range_[captured] = np.where(at_capture == NONE, range_[captured], at_capture)
         step[~timed] = NONE
         lost: Counter[str] = Counter()
-        if len(launches.start_ns) or thread is not None:
+        if thread is not None or (launches.correlation != NONE).any():
             # CUDA's calls count from 1: a migration of managed memory, with 0, has none.
             called = alone & (correlation != 0)
             lost["device_work_without_launch"] = count_true(called)

@@ -7,8 +7,8 @@ events with a `step_num`, else the line `Steps` of a device, else the calls of t
 its line `XLA Modules` has most of. A kernel that names no scope has the scope of its time in the
 line `TensorFlow Ops`. Without a device, events that name an HLO instruction are the kernels.
 
-Of the host, the tracer's functions of Python are read (`$train.py:29 update`), and what calls, runs
-and waits for compiled functions, as ranges.
+Of the host, the tracer's functions of Python are read (`$train.py:29 update`); what calls and runs
+compiled functions, and what gets the next batch, as ranges; and waits for the device, as calls.
 
 Layers are the paths of scopes.
 """
@@ -77,7 +77,8 @@ _SCOPES, _STEPS, _MODULES = "TensorFlow Ops", "Steps", "XLA Modules"  # lines of
 _LEAST_CALLS, _MOST_OF = 3, 0.8  # of a module whose calls are steps: their number, and of the time
 _PYTHON = re.compile(r"\$(?:(?P<file>\S+):(?P<line>\d+) )?(?P<function>.+)")
 _LEAST_FUNCTION_NS = 100_000  # a shorter function of Python explains no gap that is worth a line
-_RUNTIME = re.compile(r"PjitFunction\(|block_until_ready|BlockHostUntilReady|\w*Execut|\w*Compil")
+_RUNTIME = re.compile(r"PjitFunction\(|\w*Execut|\w*Compil|IteratorGetNext")
+_WAIT = re.compile(r"(?:\$\S+ )?(block_until_ready|BlockHostUntilReady)$")
 _STEPS_THREAD = -2  # stands for the thread of steps that the first device names
 _EXECUTORS = "tf_Compute/"  # threads of a CPU that run TensorFlow's operators, as `path:operator`
 _NODE = re.compile(r"(?P<path>[\w.][\w./>-]*):(?P<op>\w+)")
@@ -263,6 +264,8 @@ class FrameworkTrace:
                     ranges.append({**times, **thread, "name": name, "kind": "push_pop"})
                 elif correlation is not None:
                     launches.append({**times, **thread, "name": scrub(event.name) or "?"})
+                elif waits := _WAIT.match(event.name):
+                    launches.append({**times, **thread, "name": waits[1]})
                 elif "hlo_op" in args:
                     named = _name_kernel(event.name, _path(args), args.get("hlo_op"))
                     on_host.append({**named, **times, "stream": _id(event.tid)})

@@ -10,6 +10,7 @@ import sqlite3
 import numpy as np
 import pytest
 
+from curvescope.analysis.causes import catalogue
 from curvescope.analysis.diagnosis.suggested import advise
 from curvescope.experiments.factors import all_facts
 from curvescope.profiling.recording.experiments import Scope
@@ -271,6 +272,15 @@ NAMED = {
     "host code in one gap": longest_gap_ms,
     "host waits for the device": waits_ms,
 }
+
+
+def test_every_cause_that_suggests_has_its_sum():
+    others = {"memory pressure", "work of a first use", "waiting for input", "precision"}
+    # No stored profile shows it: test_first_words.py makes one.
+    made = {"compilation in the step"}
+    causes = (*catalogue._OF_TERMS, *catalogue.OF_PROFILES)
+    suggesting = {cause.name for cause in causes if cause.suggest is not None}
+    assert suggesting == NAMED.keys() | others | made
 
 
 def check_precision(file, windows, suggestion, steps):

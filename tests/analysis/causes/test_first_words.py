@@ -78,12 +78,14 @@ def export_of(path, kernels, calls, copies=()):
 def advice(tmp_path):
     """Advice on a profile, by cause."""
 
-    def get(path):
-        recording = import_profile(path, tmp_path / f"recording of {path.name}").path
-        found = advise(open_recording(recording), all_facts(Scope.STEP, "cuda"))
-        return found, {one.suggestion.cause: one for one in found.advised}
+    return lambda path: advise_on(path, tmp_path)
 
-    return get
+
+def advise_on(path, folder):
+    """Advice on a profile, which is imported into a folder, and its suggestions by cause."""
+    recording = import_profile(path, folder / f"recording of {path.name}").path
+    found = advise(open_recording(recording), all_facts(Scope.STEP, "cuda"))
+    return found, {one.suggestion.cause: one for one in found.advised}
 
 
 def facts_of(advised):

@@ -223,6 +223,9 @@ def test_jax_on_a_cpu_has_its_instructions_by_step(tmp_path, refusal_of, text_of
     assert kernels["duration_ns"].tolist() == ran_ns
     assert kernels["step"].value_counts().to_dict() == dict.fromkeys(range(5), 10)
     assert recording.meta["profiler"] == {"name": "JAX"}
+    # Waits are calls, and no launches that instructions of the host could lack.
+    assert recording.frame("api_calls")["name"].tolist() == ["block_until_ready"] * 5
+    assert "device_work_without_launch" not in recording.meta["lost"]
     assert "dot.1" in text_of("breakdown", tmp_path / "r", "--by", "kernel")
     assert "A step takes 0.1764 ms" in text_of("explain", tmp_path / "r")
     assert "names no batch size" in refusal_of("explain", tmp_path / "r", "--at", "8")

@@ -91,6 +91,7 @@ def test_cards_are_compared_with_the_error_of_the_model(modelled, tmp_path, docu
         assert "beyond the model's error" in said
 
 
+@pytest.mark.slow
 def test_a_model_has_no_noise_and_needs_no_quiet_machine(modelled, tmp_path, text_of):
     modelled("vgg_a", "--card", "gtx1080", "--batch", "64,128")
     said = text_of("explain", tmp_path / "run", "--pair", "64,128")

@@ -96,7 +96,7 @@ SHOWN = [
 FIRST_SHOWN = {cause: name for cause, name, *_ in reversed(SHOWN)}
 FIRST_ROWS = [row for row in SHOWN if FIRST_SHOWN[row[0]] == row[1]]
 NAMES = sorted({name for _, name, _, _ in SHOWN})
-SHORT = {SMALL, COPIED, STEPS, NORMALISED, BERT, REPLAY}
+SHORT = {COPIED, STEPS, NORMALISED}
 QUICK_ROWS = [row for row in SHOWN if {row[1], *row[3]} <= SHORT]
 
 

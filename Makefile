@@ -144,14 +144,18 @@ $(VIRTUAL)/.installed: pyproject.toml constraints.txt native/CMakeLists.txt $(wi
 GPU_TESTS = $(shell grep -rlE --include='test_*.py' '^(pytestmark = |@)pytest.mark.gpu' tests)
 OF_HOST := tests/native/test_gpu.py
 
-.PHONY: virtual
-virtual: export PYTHONDONTWRITEBYTECODE =
-virtual: $(VIRTUAL)/.installed  ## run the CUDA path on a virtual card, without a GPU; sets up torch's CUDA build (5.5 GB)
-	$(VIRTUAL)/bin/python -m pytest -n 2 --dist worksteal --durations 20 --durations-min 5 tests/virtual_card
-	$(VIRTUAL)/bin/python -m tests.virtual_card.card h100 --virtual-time -- \
-		$(VIRTUAL)/bin/python -m pytest -n 2 --dist worksteal -m gpu $(filter-out $(OF_HOST),$(GPU_TESTS))
+.PHONY: virtual virtual-all
+virtual virtual-all: export PYTHONDONTWRITEBYTECODE =
+virtual: CHOSEN := not exhaustive
+virtual-all: CHOSEN := exhaustive or not exhaustive
+virtual:  ## run the CUDA path on a virtual card, without a GPU; sets up torch's CUDA build (5.5 GB)
+virtual-all:  ## the same, with the tests that only try more inputs
+virtual virtual-all: $(VIRTUAL)/.installed
+	$(VIRTUAL)/bin/python -m pytest -n 2 --dist worksteal --durations 20 --durations-min 5 -m "$(CHOSEN)" tests/virtual_card
+	$(VIRTUAL)/bin/python -m tests.virtual_card.card h100 --virtual-time -- $(VIRTUAL)/bin/python -m pytest \
+		-n 2 --dist worksteal --durations 20 --durations-min 5 -m "gpu and ($(CHOSEN))" $(filter-out $(OF_HOST),$(GPU_TESTS))
 	$(VIRTUAL)/bin/python -m tests.virtual_card.card h100 -- \
-		$(VIRTUAL)/bin/python -m pytest -n 2 --dist worksteal -m gpu $(OF_HOST)
+		$(VIRTUAL)/bin/python -m pytest -n 2 --dist worksteal -m "gpu and ($(CHOSEN))" $(OF_HOST)
 
 .PHONY: gpu
 gpu:  ## on a CUDA machine: measure all that only a GPU can show (PYTHON with curvescope, or ARGS='--wheels .wheels')

@@ -4,6 +4,7 @@ threads.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -44,7 +45,7 @@ class NumbaCpuBackend(Backend):
 
     def __init__(self, numba: Any) -> None:
         super().__init__(last_level_cache_bytes())
-        self._threads = int(numba.get_num_threads())
+        self._threads = _start_threads(numba)
         self.timer, self.watch = PerfCounter(), CpuWatch()
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
@@ -71,6 +72,19 @@ class NumbaCpuBackend(Backend):
 
         buffer = np.zeros(size_bytes // 4, np.float32)
         return partial(KERNELS["scale"], 1, buffer, buffer)
+
+
+def _start_threads(numba: Any) -> int:
+    """Start numba's threads and return their number; torch keeps the number that it had.
+
+    Once torch is loaded, numba finds torch's OpenMP library, and sets its own number there.
+    """
+    torch = sys.modules.get("torch")
+    of_torch = torch.get_num_threads() if torch else None
+    threads = int(numba.get_num_threads())
+    if torch:
+        torch.set_num_threads(of_torch)
+    return threads
 
 
 def _chain_bytes() -> int:

@@ -126,7 +126,7 @@ def test_a_jump_that_the_log_does_not_name_is_found_without_a_cause(tmp_path, ca
     assert "apture" not in text
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.first_rows(1, in_ci=1)
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_claimed_on_a_smooth_curve(explained, seed):
     smooth = vllm_steps(
@@ -137,7 +137,7 @@ def test_nothing_is_claimed_on_a_smooth_curve(explained, seed):
     assert explained(inside).edges == ()
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.first_rows(1, in_ci=1)
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_claimed_where_only_the_machine_drifts(explained, seed):
     """Twice as slow by the end, while the load grows: a slow change is no edge."""
@@ -359,7 +359,7 @@ def test_nothing_is_claimed_on_a_steady_llama_cpp(tmp_path, capsys):
     assert "The load is steady" in printed(capsys, "explain", tmp_path / "llama.log")
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.first_rows(1, in_ci=1)
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_claimed_on_a_straight_llama_cpp(explained, seed):
     clients = [*range(2, 15), *range(14, 1, -1)]

@@ -33,7 +33,7 @@ QUICK = (
     ROOT / "tests" / "data" / "causes" / "WaitsForItsInput",
     PROFILES / "hta_triton_example.json.gz",
 )
-ROWS = grade(EVERY, quick=QUICK, in_ci=EVERY[::4])
+ROWS = grade(EVERY, quick=QUICK, in_ci=EVERY[::8])
 
 
 @pytest.fixture(scope="module", params=ROWS, ids=lambda path: path.name[:30])

@@ -428,6 +428,7 @@ running.run_command(command, Path("."), Path("."), 500.0)
 """
 
 
+@pytest.mark.slow
 def test_a_command_that_starts_as_the_campaign_is_terminated_is_ended(tmp_path):
     words = [sys.executable, "-c", STARTING, str(FOLDER)]
     ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=600)

@@ -22,7 +22,7 @@ from curvescope.profiling.recording.store import RecordingWriter
 
 from ..analysis.planted_energy import write_energy
 from ..analysis.ranks.planted_ranks import write_ranks
-from ..profiling.readers.fuzzing import SEEDS, seeds
+from ..profiling.readers.fuzzing import SEEDS
 from ..profiling.readers.nsys_export import kernel, launch, push_pop, write_export
 from ..shared import PROFILES, RECORDINGS
 from . import scale_models
@@ -194,7 +194,7 @@ MADE = {
     "profiled steps alone": Kind(_profile_only),
     "begun": Kind(_begin),
     "unnamed layers": Kind(_import_unnamed_layers),
-    "profile itself": Kind(lambda path, _: path.write_bytes(seeds("pytorch_json")[0])),
+    "profile itself": Kind(lambda path, _: path.write_bytes(SEEDS["pytorch_json"][0]())),
     "empty folder": Kind(lambda path, _: path.mkdir()),
     "other file": Kind(lambda path, _: path.write_text("nothing to read")),
     "ranks": Kind(lambda path, _: write_ranks(path, 4)),
@@ -203,14 +203,14 @@ MADE = {
 
 
 def _seed(reader: str, number: int) -> bytes:
-    return seeds(reader)[number]
+    return SEEDS[reader][number]()
 
 
 def of_readers() -> dict[str, Kind]:
     """A kind for each seed of each reader."""
     kinds = {}
     for reader in SEEDS:
-        for number in range(len(seeds(reader))):
+        for number in range(len(SEEDS[reader])):
             contents = partial(_seed, reader, number)
             write = partial(_import_profile, contents=contents)
             kinds[f"{reader} {number}"] = Kind(write, exhaustive=number > 0)

@@ -395,6 +395,7 @@ def test_experiments_are_drawn_at_any_width(page, width, dark):
         assert outside == []
 
 
+@pytest.mark.slow
 def test_the_page_gives_a_setting_once(page):
     """The setting of kept memory helps with the second and the third answer."""
     text = page.read_text().partition("<script")[0]

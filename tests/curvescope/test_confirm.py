@@ -186,7 +186,11 @@ def test_what_cannot_run_again_is_said(tmp_path, refusal_of, meta, message):
 
 
 @pytest.mark.parametrize(
-    ("options", "time"), [(["--experiments", "2m"], "2.0 minutes"), ([], "90 s")]
+    ("options", "time"),
+    [
+        pytest.param(["--experiments", "2m"], "2.0 minutes", marks=pytest.mark.slow),
+        ([], "90 s"),
+    ],
 )
 def test_the_command_says_its_time_and_prints_the_diagnosis(path, fakes, capsys, options, time):
     assert curvescope.cli.main(["confirm", str(path), *options, "--json"]) == 0

@@ -173,32 +173,34 @@ def all_kinds():
 KINDS = all_kinds()
 
 
-QUICK_SHARE = 12  # one of so many lines is tried by `make test`, the others by `make test-ci`
+# Of twelve lines `make test` tries one, `make test-ci` three more, and `make test-all` the others.
+DEALT = 12
+SHARES = {"quick": range(1), "in CI": range(1, 4), "others": range(4, DEALT)}
 
 
 def deal(lines, name, share):
-    """The lines of a kind that `make test` tries, or the others.
+    """The lines of a kind in a share.
 
     The next kind begins with another line: every line is quick for some kind, and every kind has
     some quick lines.
     """
     first = list(KINDS).index(name)
-    return [
-        line
-        for number, line in enumerate(lines)
-        if ((number + first) % QUICK_SHARE == 0) == (share == "quick")
-    ]
+    dealt = enumerate(lines, first)
+    return [line for place, line in dealt if place % DEALT in SHARES[share]]
 
 
 def parameters(names):
     """Kinds and shares of their lines; kinds that take long, or ask what another asks, are slow."""
-    slow, exhaustive = pytest.mark.slow, pytest.mark.exhaustive
     chosen = []
     for name in names:
-        rare = [slow, exhaustive] if KINDS[name].exhaustive else []
-        late = [slow] if KINDS[name].slow else []
-        chosen.append(pytest.param(name, "quick", marks=rare or late, id=f"{name}-quick"))
-        chosen.append(pytest.param(name, "others", marks=rare or [slow], id=f"{name}-others"))
+        kind = KINDS[name]
+        for share in SHARES:
+            marks = []
+            if kind.slow or kind.exhaustive or share != "quick":
+                marks.append(pytest.mark.slow)
+            if kind.exhaustive or share == "others":
+                marks.append(pytest.mark.exhaustive)
+            chosen.append(pytest.param(name, share, marks=marks, id=f"{name}-{share}"))
     return chosen
 
 
@@ -281,10 +283,11 @@ def test_every_line_is_quick_for_some_kind_and_every_kind_has_quick_lines():
     assert all(quick.values())
     assert all(any(line in dealt for dealt in quick.values()) for line in lines)
     for name in KINDS:
-        assert len(deal(lines, name, "quick")) + len(deal(lines, name, "others")) == len(lines)
+        dealt = [line for share in SHARES for line in deal(lines, name, share)]
+        assert sorted(dealt) == sorted(lines)
 
 
-@pytest.mark.parametrize("name", grade(NAMES, quick=(), in_ci=NAMES[::6]))
+@pytest.mark.parametrize("name", grade(NAMES, quick=(), in_ci=NAMES[::12]))
 def test_no_command_ends_in_a_traceback_on_a_profile_of_others(name, tmp_path, command):
     """The file is imported again by `import`; the other commands take the recording of it, or the
     file, where that is refused.

@@ -121,6 +121,7 @@ def test_the_changes_have_their_commit_and_their_layer(folder, document_of):
         assert commits.index(change["commit_before"]) == commits.index(change["commit"]) - 1
 
 
+@pytest.mark.slow
 def test_the_picture_has_a_row_for_each_size_and_marks_the_changes(folder, text_of, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     lines = text_of("runs", "--history", folder).splitlines()
@@ -134,6 +135,7 @@ def test_the_picture_has_a_row_for_each_size_and_marks_the_changes(folder, text_
     assert all("conv" in line and "commit" in line for line in said)
 
 
+@pytest.mark.slow
 def test_many_recordings_share_cells(folder, text_of, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     lines = text_of("runs", "--history", folder).splitlines()

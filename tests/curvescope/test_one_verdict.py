@@ -31,8 +31,7 @@ STORED = sorted(
     scope="module",
     params=[
         None,
-        STORED[0],
-        *(pytest.param(path, marks=pytest.mark.slow) for path in STORED[1:]),  # asks the same
+        *(pytest.param(path, marks=pytest.mark.slow) for path in STORED),  # asks the same
     ],
     ids=lambda path: path.name if path else "planted",
 )

@@ -95,6 +95,7 @@ def test_what_a_profile_suggests_is_a_patch_that_git_applies(tmp_path, monkeypat
     assert CHANGED["loader_workers"] in (tmp_path / "train.py").read_text()
 
 
+@pytest.mark.slow
 def test_each_change_says_what_it_saves_beside_the_patch(tmp_path, monkeypatch, capsys):
     from curvescope.cli import main
 
@@ -105,6 +106,7 @@ def test_each_change_says_what_it_saves_beside_the_patch(tmp_path, monkeypatch, 
     assert "worker processes: suggested, at most 33" in said
 
 
+@pytest.mark.slow
 def test_a_measured_change_without_a_place_is_named(tested, tmp_path, refusal_of):  # noqa: F811
     (tmp_path / "train.py").write_text(TRAIN)
     said = refusal_of("explain", tested, "--diff", tmp_path / "train.py")

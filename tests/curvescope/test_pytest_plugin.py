@@ -147,6 +147,7 @@ def test_a_mark_with_another_setting_says_what_it_takes(pytester):
 TABLE = "[tool.curvescope]\nbatch = [4, 8, 16]\n"
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     ("mark", "call", "sizes", "source"),
     [

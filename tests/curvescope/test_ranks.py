@@ -56,6 +56,7 @@ def test_a_slow_rank_is_found_and_explained(job, document_of):
     assert sum(shares.values()) == pytest.approx(difference["value"]["value"], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_it_is_shown(job, text_of):
     text = " ".join(text_of("scale", "read", job / "rank*").split())
     assert text.startswith("Rank 5 delays the others: without communication its step takes 0.")
@@ -357,6 +358,7 @@ def test_a_scheduler_alone_needs_dask(job, monkeypatch, document_of):
         Reducer(RANKS, scheduler="tcp://127.0.0.1:1")
 
 
+@pytest.mark.slow
 def test_a_recording_finds_the_stragglers_of_its_job(job):
     rank = curvescope.open_recording(job / "rank0")
     for rows in (

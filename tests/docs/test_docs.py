@@ -57,19 +57,20 @@ def test_pages_of_the_site_are_tables_and_not_committed():
 
 
 QUICK = [page for page in RUN if page.name in ("server.md", "step.md")]
+# Pages with commands that take long: `test_slow_commands_run` runs all of their commands.
+LONG = [page for page in RUN if "<!-- slow -->" in page.read_text()]
+OTHERS = [page for page in RUN if page in QUICK or page not in LONG]
 
 
 @pytest.mark.parametrize(
-    "page", grade(RUN, quick=QUICK, in_ci=RUN), ids=lambda page: str(page.relative_to(DOCS))
+    "page", grade(OTHERS, quick=QUICK, in_ci=OTHERS), ids=lambda page: str(page.relative_to(DOCS))
 )
 def test_commands_run_and_print_what_the_page_shows(page):
     run_blocks.run_page(page)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", [p for p in RUN if "<!-- slow -->" in p.read_text()], ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("page", LONG, ids=lambda page: page.stem)
 def test_slow_commands_run(page, monkeypatch):
     """With the least rounds and processes, no experiments and a small AlexNet: what is asked is
     whether they run.

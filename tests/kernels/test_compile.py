@@ -66,7 +66,9 @@ def test_compiling_leaves_the_encoding_of_files_as_it_was():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", [35, 80, 52, 60, 70])
+@pytest.mark.parametrize(
+    "architecture", [35, 60, 70, 80, pytest.param(52, marks=pytest.mark.exhaustive)]
+)
 def test_every_kernel_of_the_catalog_is_in_its_cubin_from_its_first_architecture_on(
     kept_cubins, architecture
 ):

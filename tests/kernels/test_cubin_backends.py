@@ -263,6 +263,7 @@ def test_what_our_kernels_have_not_is_unsupported(backend, problem, message):
         backend.prepare(problem, problem.operands(np.random.default_rng(0)))
 
 
+@pytest.mark.slow
 def test_the_arguments_take_as_many_bytes_as_the_cubin_says():
     try:
         cubin_kernels = {s.name: read_cubin(compile_source(s, 80).cubin) for s in own_sources()}

@@ -24,6 +24,8 @@ from curvescope.kernels.disassembly import (
     read_listing,
 )
 
+from ..tables import grade
+
 # Lines as nvdisasm writes them: dual issue on Maxwell, predicates, uniform instructions on Turing,
 # padding at the end.
 LISTING = """\t.headerflags\t@"EF_CUDA_SM52"
@@ -88,11 +90,9 @@ def test_a_disassembler_that_refuses_is_quoted(tmp_path, monkeypatch):
         list_instructions(b"", 80)
 
 
-# One of each set of instructions that the tests tell apart; CI lists them all.
+# One of each set of instructions that the tests tell apart: CI lists these.
 QUICK = (52, 60, 70, 75, 90)
-EVERY_ARCHITECTURE = [
-    pytest.param(one, marks=[] if one in QUICK else pytest.mark.slow) for one in nvrtc.ARCHITECTURES
-]
+EVERY_ARCHITECTURE = grade(nvrtc.ARCHITECTURES, quick=QUICK, in_ci=QUICK)
 
 
 def listed(name, architecture):

@@ -2,6 +2,7 @@
 
 import sys
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -94,6 +95,20 @@ def test_a_flush_reads_and_writes_all_of_its_buffer(backend, monkeypatch):
     backend.flush()
     assert (buffer == SCALAR).all()
     assert backend.flush_ns > 0
+
+
+def test_numbas_threads_leave_torch_its_number():
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+
+    def start_threads():
+        """As numba where torch was loaded first: both have one OpenMP library."""
+        torch.set_num_threads(before + 1)
+        return before + 1
+
+    fake = SimpleNamespace(get_num_threads=start_threads)
+    assert numba_cpu.NumbaCpuBackend(fake).describe()["threads"] == before + 1
+    assert torch.get_num_threads() == before
 
 
 def test_what_it_has_not_is_said(backend, monkeypatch):

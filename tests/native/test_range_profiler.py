@@ -59,6 +59,7 @@ def test_without_a_gpu_nvidias_library_says_so_by_name():
         profiler.count(METRICS, 0, CONTEXT, lambda: None)
 
 
+@pytest.mark.slow
 def test_the_parameters_of_every_function_lie_as_in_the_headers(doubles, tmp_path):
     names = ("target", "profiler_target", "profiler_host", "range_profiler")
     text = "".join((CUPTI / "include" / f"cupti_{name}.h").read_text() for name in names)

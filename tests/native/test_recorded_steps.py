@@ -92,6 +92,7 @@ def test_a_pattern_says_what_names_mean_and_a_wrong_one_is_refused_before_anythi
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_every_command_works_on_recordings_of_the_collector(record_fake, tmp_path, document_of):
     # Twice the samples in twice the time, then in five times: the bend lies at 64.
     sweep = "".join(

@@ -43,11 +43,11 @@ SHORT = ["--quick", "--time-limit", "3", "--batch", "1,2"]
 LEAST = ["alexnet", "--quick", "--time-limit", "1", "--batch", "1"]
 # They read a recording as `explain` does, or load torch, in as many seconds each.
 ALIKE = {
-    *("sizes", "breakdown", "compare", "compare --steps", "roofline", "counters"),
-    *("explain --as-env", "diagnose --of energy", "diagnose --card gtx1080"),
-    "doctor --list networks",
+    *("sizes", "breakdown", "compare", "compare --steps", "roofline", "counters", "report"),
+    *("explain --as-env", "diagnose --of energy", "diagnose --card gtx1080", "export"),
+    *("doctor --list networks", "doctor --list devices", "step"),
 }
-QUICK = ("explain",)
+QUICK = ("runs",)
 # Each with exit codes: 2 where there is nothing of the kind here, e.g. no GPU.
 LINES = {
     "diagnose": ["alexnet", *SHORT, "--experiments", "2s", "-o", "new"],

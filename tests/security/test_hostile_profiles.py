@@ -105,11 +105,14 @@ def test_a_profile_whose_kernels_all_lack_a_time_is_read_and_explained(tmp_path,
     assert "What to do" not in capsys.readouterr().out
 
 
+LONG = ("empty events", "computed column")  # they take four seconds and more
+
+
 @pytest.mark.first_rows(4)
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name == "empty events"))
+        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name in LONG))
         for name, case in HOSTILE.items()
     ],
 )

@@ -58,8 +58,7 @@ def run_linked(number, folder, monkeypatch):
     "numbers",
     [
         pytest.param(range(12), id="few"),
-        pytest.param(range(12, 36), id="more", marks=pytest.mark.slow),
-        pytest.param(range(36, 236), id="all", marks=[pytest.mark.slow, pytest.mark.exhaustive]),
+        pytest.param(range(12, 236), id="all", marks=pytest.mark.exhaustive),
     ],
 )
 def test_nothing_outside_of_a_recording_is_changed(numbers, measured, tmp_path, monkeypatch):

@@ -399,6 +399,7 @@ def test_nothing_goes_through_a_shell():
 UNPICKLING = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"}
 
 
+@pytest.mark.slow
 def test_no_file_is_unpickled():
     """Not `pickle.load`, nor an own class of `pickle.Unpickler`, nor `import_module("pickle")`."""
     found = []

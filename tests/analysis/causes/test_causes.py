@@ -129,12 +129,21 @@ def test_kernels_of_an_operator_at_one_size_only_are_a_switch_of_equal_products(
     assert ("algorithm switch" in terms["conv3 backward"].claims) == claimed
 
 
-@pytest.mark.first_rows(1, in_ci=2)
-@pytest.mark.parametrize("name", ["Memcpy HtoD", *names_of_host_copies()])
+@ask_each("name", ["Memcpy HtoD", "Memcpy DtoH (Device -> Pageable)"])
 def test_copies_from_and_to_the_host_are_known_by_the_beginnings_of_their_names(name):
-    """Of conv3's 96 ms at 16 twice those at 8 are 48; the names are those of NVIDIA's and AMD's
-    profilers.
-    """
+    check_that_copies_are_known(name)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_copies_from_and_to_the_host_are_known_in_every_stored_profile():
+    """The names are NVIDIA's and AMD's."""
+    for name in names_of_host_copies():
+        check_that_copies_are_known(name)
+
+
+def check_that_copies_are_known(name):
+    """Of conv3's 96 ms at 16 twice those at 8 are 48."""
     verdict = explained(
         Plan(kernel=lambda b: (name, (3.0 if b < 16 else 6.0) * b, {}))
     ).largest_cause
@@ -298,6 +307,7 @@ def test_two_groups_are_found_and_one_is_left_alone():
     assert two_groups(np.zeros(0)) is None
 
 
+@pytest.mark.slow
 def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
     """Two GPU profiles as one sweep: their networks differ, which makes every term change; what is
     tested is that the causes account for all of it, where no step ran unprofiled and nothing has an

@@ -97,6 +97,8 @@ SHOWN = [
 FIRST_SHOWN = {cause: name for cause, name, *_ in reversed(SHOWN)}
 FIRST_ROWS = [row for row in SHOWN if FIRST_SHOWN[row[0]] == row[1]]
 NAMES = sorted({name for _, name, _, _ in SHOWN})
+SHORT = {COPIED, STEPS, NORMALISED}
+QUICK_ROWS = [row for row in SHOWN if {row[1], *row[3]} <= SHORT]
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +118,7 @@ def advice(imported_profile):
 
 @pytest.mark.parametrize(
     ("cause", "name", "at_most_ms", "not_in"),
-    grade(SHOWN, quick=FIRST_ROWS[::8], in_ci=FIRST_ROWS),
+    grade(SHOWN, quick=QUICK_ROWS, in_ci=FIRST_ROWS),
 )
 def test_a_profile_suggests_a_cause_with_its_bound(cause, name, at_most_ms, not_in, advice):
     causes = {one.suggestion.cause: one for one in advice(name).advised}
@@ -173,9 +175,7 @@ def test_a_count_of_a_whole_recording_is_not_of_a_step(text_of, imported_profile
     assert "per step" not in text
 
 
-@pytest.mark.parametrize(
-    "name", grade(NAMES, quick=(RESNET, OFFLOAD, EAGER), in_ci={*FIRST_SHOWN.values()})
-)
+@pytest.mark.parametrize("name", grade(NAMES, quick=(SMALL, BERT), in_ci={*FIRST_SHOWN.values()}))
 def test_no_bound_is_more_than_the_step(name, advice):
     found = advice(name)
     for one in found.advised:
@@ -223,6 +223,7 @@ def test_pages_are_no_launches_and_no_copies_of_the_program(advice, tmp_path):
     assert facts[:3] == pytest.approx(list(rows), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_longest_gap_names_the_program(advice):
     first, *_ = advice(VIDEO).gaps
     assert (round(first.time_ms, 1), first.step) == (218.1, 0)
@@ -232,6 +233,7 @@ def test_the_longest_gap_names_the_program(advice):
     assert advice(RESNET).gaps[0].code is None
 
 
+@pytest.mark.slow
 def test_attention_in_several_kernels_by_hand(advice):
     """The softmax of every layer, by the kernels of the file; products stand around each."""
     trace = json.loads(gzip.decompress((PROFILES / VIDEO).read_bytes()))["traceEvents"]
@@ -288,7 +290,7 @@ def test_the_longest_gaps_are_looked_at_for_the_compiler():
 
 
 def test_families_add_up_to_the_busy_time(advice):
-    found = advice(RESNET)
+    found = advice(SMALL)
     busy = sum(row.time_ms for row in found.breakdown.groups)
     assert sum(time_ms for _, time_ms, _ in found.families) == pytest.approx(busy)
 
@@ -416,6 +418,7 @@ def test_the_gpu_that_waits_least_comes_last(advice):
     assert one.do.endswith("GPU 1 comes last: it waits least, and the others for it")
 
 
+@pytest.mark.slow
 def test_a_bound_of_pointwise_kernels_is_of_one_gpu(advice):
     """Two GPUs run the same runs at the same time."""
     told = {one.suggestion.cause: one.suggestion for one in advice(GPUS).advised}

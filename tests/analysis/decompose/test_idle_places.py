@@ -41,7 +41,7 @@ def kernel_of(step, layer, start_ns, duration_ns):
     return row | {"phase": "forward", "op": "aten::mm"}
 
 
-@ask_each("seed", range(20))
+@ask_each("seed", range(8))
 def test_gaps_by_place_add_up_to_the_idle_time_whatever_overlaps(seed):
     random = np.random.default_rng(seed)
     steps, kernels, expected = [], [], {}

@@ -18,7 +18,7 @@ from curvescope.analysis.decompose.terms import OVERHEAD, Key, terms_of
 from curvescope.analysis.diagnosis.explain import diagnose
 from curvescope.profiling.attribution.step_pattern import faster_half
 
-from ...tables import ask_each
+from ...tables import ask_each, grade
 from ..synthetic import profiled_step, times_of
 
 CONV, IDLE = Key("conv", "forward", "kernels"), Key(None, None, "idle")
@@ -176,12 +176,18 @@ def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(
     assert sum(first.shares[0].real for first in found) >= stars
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "shape",
-    ["independent", "shared inside a round", "a tenth of the steps disturbed", "busy neighbour"],
+SHAPES = (
+    "independent",
+    "shared inside a round",
+    "a tenth of the steps disturbed",
+    "busy neighbour",
 )
-@pytest.mark.parametrize("rounds", [4, 12])
+EACH_SHAPE = [(shape, rounds) for rounds in (4, 12) for shape in SHAPES]
+# Every shape once, and both numbers of rounds.
+SHAPES_OF_CI = set(EACH_SHAPE[:4:2] + EACH_SHAPE[5::2])
+
+
+@pytest.mark.parametrize(("shape", "rounds"), grade(EACH_SHAPE, quick=(), in_ci=SHAPES_OF_CI))
 def test_intervals_hold_what_they_promise(shape, rounds, monkeypatch):
     """Of 100 simulated sweeps each, 88 % at least: three standard errors under 95 %.
 

@@ -21,6 +21,8 @@ from curvescope.experiments.factors import facts_for
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import open_recording
 
+pytestmark = pytest.mark.slow  # its diagnosis takes four seconds
+
 FOUND_LATE = Path(__file__).parents[2] / "data" / "h100" / "found-late"
 
 
@@ -29,7 +31,6 @@ def diagnosis():
     return explain(open_recording(FOUND_LATE))
 
 
-@pytest.mark.slow
 def test_the_anomaly_beside_the_found_size_is_split_into_its_layers(diagnosis):
     """At 17 an FFT's products are 2,112 kernels, at 16 and 32 they are one."""
     first = diagnosis.explanations[0]
@@ -63,7 +64,6 @@ def test_small_kernels_that_begin_as_the_host_launches_them_wait_for_it(diagnosi
     assert claim.amount == pytest.approx(case.coefficient(17) * paced.waits_ms)
 
 
-@pytest.mark.slow
 def test_what_one_profile_suggests_for_such_kernels_is_a_graph():
     recording = open_recording(FOUND_LATE)
     step = average_profile(recording, break_down_recording(recording, batch=17))

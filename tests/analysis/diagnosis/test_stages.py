@@ -14,6 +14,7 @@ from curvescope.analysis.verdicts import outcome
 from curvescope.profiling.recording.experiments import Scope
 from curvescope.profiling.recording.store import open_recording
 
+from ...curvescope.tested_recording import write_tested
 from ...shared import EXAMPLE
 
 
@@ -46,11 +47,13 @@ def test_an_explanation_is_an_anomaly_that_the_last_stages_take_again():
     assert explain_again(found, recording).explanations == found.explanations
 
 
-def test_no_stage_changes_what_an_earlier_one_made():
-    recorded = read(open_recording(EXAMPLE))
+def test_no_stage_changes_what_an_earlier_one_made(tmp_path):
+    recording = open_recording(write_tested(tmp_path / "r"))
+    recorded = read(recording)
     estimates = estimate(recorded)
-    findings = explain(open_recording(EXAMPLE)).findings
+    findings = explain(recording).findings
     anomalies = weigh(split_anomalies(estimates, findings, recorded))
+    assert anomalies
     before = [{field.name: getattr(one, field.name) for field in fields(one)} for one in anomalies]
     judged = judge(anomalies, recorded.measured)
     grounds = Grounds.of(judged.outcomes, recorded, estimates, None)

@@ -58,6 +58,7 @@ def test_a_slow_node_is_all_of_its_ranks():
     assert {s.node for s in found.stragglers} == {2}
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_slow_in_single_steps_is_told_with_those_steps():
     found, reductions = analysed(
         ranks=16,

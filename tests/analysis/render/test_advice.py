@@ -98,6 +98,7 @@ def test_a_probed_size_is_padded_to_where_each_of_its_steps_is_faster():
     assert [one.size for one in find_overtaken(curve, slow)] == [32]
 
 
+@pytest.mark.slow
 def test_a_probe_beside_other_work_overtakes_nothing():
     """Beside a compiler a step took 646 ms at 4 and 152 at a probed 5; alone it never does."""
     diagnosis = explain(open_recording(FOUND_LATE))

@@ -8,7 +8,8 @@ from curvescope.analysis.render import notebook  # noqa: F401 - as `curvescope.e
 from curvescope.analysis.render.words import html_text
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
-from ...shared import EXAMPLE, ROOT
+from ...curvescope.tested_recording import write_tested
+from ...shared import ROOT
 from ..causes.planted_causes import planted
 from ..synthetic import times_of
 
@@ -49,10 +50,11 @@ def test_a_diagnosis_and_its_anomaly_render_themselves():
     assert found.explanations[0]._repr_html_() in html
 
 
-def test_a_diagnosis_prints_what_the_terminal_shows(text_of, monkeypatch):
+def test_a_diagnosis_prints_what_the_terminal_shows(text_of, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    found = explain(open_recording(EXAMPLE))
-    assert str(found) == text_of("explain", EXAMPLE).rstrip("\n")
+    path = write_tested(tmp_path / "r")
+    found = explain(open_recording(path))
+    assert str(found) == text_of("explain", path).rstrip("\n")
     assert html_text(str(found)) in found._repr_html_()
     steps, kernels, recorded = planted("algorithm switch", 1)
     # without a recording: neither who and where, nor commands

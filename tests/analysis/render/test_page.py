@@ -17,7 +17,7 @@ from curvescope.analysis.render.page import LINES, Page, _group
 from curvescope.profiling.recording.store import open_recording
 
 from ...shared import EXAMPLE, ROOT
-from ...tables import ask_each
+from ...tables import ask_each, grade
 from ..synthetic import timed_steps
 
 SWEEPS = (
@@ -25,6 +25,10 @@ SWEEPS = (
     EXAMPLE.parent / "vgg_a-h100",
     ROOT / "tests/data/h100/found-late",
     *(ROOT / "tests/data/causes" / name for name in ("BusyNeighbour", "WaitsForItsInput")),
+)
+LARGE = SWEEPS[1:3]  # their diagnoses take four seconds each
+EACH_SWEEP = pytest.mark.parametrize(
+    "path", grade(SWEEPS, quick={*SWEEPS} - {*LARGE}, in_ci=LARGE), ids=lambda path: path.name
 )
 OWN_WORDS = re.compile(r"\b(excess|curvature|bends?|terms?|visits?|claims?|factors?|screen\w*)\b")
 
@@ -42,7 +46,7 @@ def diagnosis_of():
     return diagnosis
 
 
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.name)
+@EACH_SWEEP
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_answer_fits_a_terminal_and_has_all_its_parts(path, width, diagnosis_of):
     page = Page(diagnosis_of(path))
@@ -88,6 +92,7 @@ def test_a_group_of_time_is_named_by_the_class_without_its_dimensions(kind, grou
     assert _group(key, lambda _: kind) == f"{group} forward"
 
 
+@pytest.mark.slow
 def test_no_place_is_named_that_makes_less_than_what_counts(diagnosis_of):
     """The deviation of the whole step is told in its place, where nothing is confirmed."""
     diagnosis = diagnosis_of(ROOT / "tests/data/h100/found-late")
@@ -145,6 +150,7 @@ def test_names_have_the_room_of_a_wide_terminal(diagnosis_of):
     assert "maxpool forward 7 %" in page.text(120)
 
 
+@pytest.mark.slow
 def test_findings_beyond_the_page_are_counted(diagnosis_of):
     page = Page(diagnosis_of(EXAMPLE.parent / "vgg_a-h100"))
     shown = re.findall(r"^\d  ", page.text(80), re.MULTILINE)
@@ -152,6 +158,7 @@ def test_findings_beyond_the_page_are_counted(diagnosis_of):
     assert f"FOUND, each part by itself, and {rest} more: --all" in page.text(80)
 
 
+@pytest.mark.slow
 def test_a_size_to_pad_to_stands_among_the_sizes_though_it_was_only_probed(diagnosis_of):
     """On an H100 17 samples take longer than 24, which only probes measured."""
     page = Page(diagnosis_of(ROOT / "tests/data/h100/found-late"))
@@ -162,7 +169,7 @@ def test_a_size_to_pad_to_stands_among_the_sizes_though_it_was_only_probed(diagn
     assert not any("probed" in line for line in page.text(80).splitlines() if line != row)
 
 
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.name)
+@EACH_SWEEP
 def test_a_size_with_a_finding_has_its_number_though_the_finding_is_not_listed(path, diagnosis_of):
     """Else a size that is 12 % off its neighbours looks as if nothing was found there."""
     page = Page(diagnosis_of(path))
@@ -174,6 +181,7 @@ def test_a_size_with_a_finding_has_its_number_though_the_finding_is_not_listed(p
             assert re.search(r"\[\d+(,\d+)*\]$", line), line
 
 
+@pytest.mark.slow
 def test_the_whole_step_is_told_beside_a_part_of_it(text_of):
     """conv4_1 alone makes 6 % of a step that is 3 % off its neighbours."""
     shown = " ".join(text_of("explain", EXAMPLE.parent / "vgg_a-h100", "3").split())
@@ -184,14 +192,14 @@ def test_the_whole_step_is_told_beside_a_part_of_it(text_of):
     )
 
 
-def test_a_layer_at_a_size_is_one_finding(diagnosis_of):
-    for path in SWEEPS:
-        places = [
-            (entry.place, entry.at)
-            for entry in find_all(diagnosis_of(path))
-            if entry.is_slow_size and entry.place
-        ]
-        assert len(places) == len(set(places)), path
+@EACH_SWEEP
+def test_a_layer_at_a_size_is_one_finding(path, diagnosis_of):
+    places = [
+        (entry.place, entry.at)
+        for entry in find_all(diagnosis_of(path))
+        if entry.is_slow_size and entry.place
+    ]
+    assert len(places) == len(set(places))
 
 
 def test_slow_steps_stand_within_the_first_three_lines(diagnosis_of):
@@ -247,7 +255,7 @@ def test_the_page_on_answers_explains_every_word_of_how_sure():
     assert rows == [("word", "what it rests on"), *SURE.items()]
 
 
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.name)
+@EACH_SWEEP
 def test_an_answer_is_worth_no_more_than_it_claims(path, diagnosis_of):
     """However slow its size is: on an H100 conv2_1 makes 0.6 of 1.9 ms at 16."""
     diagnosis = diagnosis_of(path)

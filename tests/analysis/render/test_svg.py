@@ -2,10 +2,13 @@
 
 import xml.etree.ElementTree as ET
 
+import pytest
+
 from ...shared import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
 FOUND_LATE = ROOT / "tests" / "data" / "h100" / "found-late"
+SMALL = ROOT / "tests" / "data" / "causes" / "WaitsForItsInput"
 VGG = ROOT / "examples" / "recordings" / "vgg_a-h100"
 
 
@@ -15,6 +18,7 @@ def read(path):
     return drawn, texts
 
 
+@pytest.mark.slow
 def test_the_curve_has_a_dot_a_size_and_the_slow_ones_in_another_color(text_of, tmp_path):
     text_of("explain", FOUND_LATE, "--svg", tmp_path / "curve.svg")
     drawn, texts = read(tmp_path / "curve.svg")
@@ -40,7 +44,7 @@ def test_the_roofline_has_its_roofs_and_names_the_longest(text_of, tmp_path):
 def test_nothing_is_overwritten_and_what_is_no_curve_is_refused(refusal_of, tmp_path):
     existing = tmp_path / "curve.svg"
     existing.write_text("mine")
-    assert "exists already" in refusal_of("explain", FOUND_LATE, "--svg", existing)
+    assert "exists already" in refusal_of("explain", SMALL, "--svg", existing)
     assert existing.read_text() == "mine"
-    refused = refusal_of("explain", FOUND_LATE, "--of", "memory", "--svg", tmp_path / "other.svg")
+    refused = refusal_of("explain", SMALL, "--of", "memory", "--svg", tmp_path / "other.svg")
     assert "one recorded curve" in refused

@@ -23,6 +23,7 @@ def events(name, category):
     )
 
 
+@pytest.mark.slow
 def test_steps_that_wait_for_the_loader_are_steps(imported_profile, document_of, said):
     """Five of 30 steps waited 0.7 s for the DataLoader, were called of another kind, and left the
     mean.

@@ -2,6 +2,7 @@
 not used.
 """
 
+import shutil
 import sqlite3
 
 import pytest
@@ -37,7 +38,7 @@ def test_a_recording_without_known_steps_is_not_called_a_step(said, document_of,
     assert "step of" not in text
     assert document_of("breakdown", trace)["unit"] == "recording"
     assert "1 step" not in said("import", trace, "-o", tmp_path / "a")
-    said("import", trace, "-o", tmp_path / "b")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
     text = said("compare", tmp_path / "a", tmp_path / "b")
     assert "the whole recording" in text
     assert "a step of" not in text
@@ -59,13 +60,13 @@ def test_times_without_an_interval_get_no_verdict_but_their_difference_and_its_p
 
 
 def test_one_step_of_each_size_may_not_repeat(said, document_of, tmp_path):
-    traces = [PROFILES / f"parttrans_bs{batch}.pt.trace.json.gz" for batch in (32, 128, 512)]
+    traces = [PROFILES / f"parttrans_bs{batch}.pt.trace.json.gz" for batch in (32, 128)]
     said(
         "import",
         "--as",
         "sweep",
         "--batch",
-        "32,128,512",
+        "32,128",
         "--steps",
         "whole",
         *traces,

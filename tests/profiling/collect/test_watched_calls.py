@@ -131,6 +131,7 @@ def test_a_file_is_the_programs_a_packages_or_none_to_name(path, named):
     assert watched_calls._file(path) == named
 
 
+@pytest.mark.slow
 def test_watching_imports_no_compiler():
     """It takes seconds: of a sweep of 15 s, so much that no other size was profiled."""
     program = """

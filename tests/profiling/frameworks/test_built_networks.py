@@ -52,14 +52,14 @@ pytestmark = pytest.mark.filterwarnings("default")  # frameworks warn of each ot
 SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
 
 
-@pytest.mark.first_rows(6)
+@pytest.mark.first_rows(3)
 @pytest.mark.parametrize("name", names())
 def test_a_description_is_that_of_the_torch_network(name):
     """After a change of a network `python -m benchmarks.network_descriptions` renews the file."""
     assert read_description(name) == network_descriptions.describe(get_network(name))
 
 
-@pytest.mark.first_rows(6)
+@pytest.mark.first_rows(3)
 @pytest.mark.parametrize("name", names())
 def test_parameters_have_torchs_names_and_shapes(name):
     import torch

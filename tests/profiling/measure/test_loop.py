@@ -510,6 +510,7 @@ def test_a_peak_that_counts_from_before_the_visit_is_not_recorded(tmp_path, cloc
         assert set(steps["peak_memory_bytes"].dropna()) == peaks
 
 
+@pytest.mark.slow
 def test_a_machine_that_slows_down_over_the_run_does_not_show_as_profiling_overhead(
     tmp_path, clock
 ):

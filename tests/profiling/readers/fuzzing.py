@@ -16,7 +16,7 @@ import tempfile
 import time
 import warnings
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -147,48 +147,61 @@ def first_rows(name, keep):
         return Path(file.name).read_bytes()
 
 
+# What makes each seed: it takes a while, and a test asks for few.
 SEEDS = {
-    "nsys_sqlite": lambda: [
-        first_rows("pipit_cloverleaf.sqlite.gz", 12),
-        _written(_export_with_ranges),
+    "nsys_sqlite": [
+        lambda: first_rows("pipit_cloverleaf.sqlite.gz", 12),
+        lambda: _written(_export_with_ranges),
     ],
-    "nvprof_sqlite": lambda: [
-        first_rows("josiahdavis_lm_net_17ed.sql.gz", 24),
-        first_rows("syed-ahmed_tf_out.nvvp.gz", 8),
+    "nvprof_sqlite": [
+        lambda: first_rows("josiahdavis_lm_net_17ed.sql.gz", 24),
+        lambda: first_rows("syed-ahmed_tf_out.nvvp.gz", 8),
     ],
-    "ncu_csv": lambda: [first_lines("averyclapp_metrics_long.csv", 12), RAW.encode()],
-    "nvprof_text": lambda: [
-        first_lines("magus_gtx1080ti_convolutionFFT2D_trace.csv", 14),
-        first_lines("magus_gtx950_convolutionFFT2D_metrics.csv.gz", 70),
-        *(text.encode() for text in (TEXT_TRACE, TEXT_METRICS, LAUNCH_METRICS)),
+    "ncu_csv": [lambda: first_lines("averyclapp_metrics_long.csv", 12), RAW.encode],
+    "nvprof_text": [
+        lambda: first_lines("magus_gtx1080ti_convolutionFFT2D_trace.csv", 14),
+        lambda: first_lines("magus_gtx950_convolutionFFT2D_metrics.csv.gz", 70),
+        *(text.encode for text in (TEXT_TRACE, TEXT_METRICS, LAUNCH_METRICS)),
     ],
-    "server_log": lambda: [
-        (vllm_start() + iteration(0, 5, 9) + iteration(1, 5, 9, 1, 60)).encode(),
-        sglang_log([9, 9, 9], lambda _: 9, 32, prompts=[(1, 400)]).encode(),
-        *(llama_log([1, 2], lambda _: 9, per_phase=2, joined=form).encode() for form in (0, 1)),
+    "server_log": [
+        lambda: (vllm_start() + iteration(0, 5, 9) + iteration(1, 5, 9, 1, 60)).encode(),
+        lambda: sglang_log([9, 9, 9], lambda _: 9, 32, prompts=[(1, 400)]).encode(),
+        lambda: llama_log([1, 2], lambda _: 9, per_phase=2, joined=False).encode(),
+        lambda: llama_log([1, 2], lambda _: 9, per_phase=2, joined=True).encode(),
     ],
-    "serving_results": lambda: [
-        text.encode() for text in (json.dumps(guidellm((1, 4))), lines(map(vllm, (1, 2, 4))))
+    "serving_results": [
+        lambda: json.dumps(guidellm((1, 4))).encode(),
+        lambda: lines(map(vllm, (1, 2, 4))).encode(),
     ],
-    "llama_bench": lambda: [BATCHED.read_bytes(), EXPERTS.encode()],
-    "proton_json": lambda: [
-        (PROFILES / f"proton_{kind}.json").read_bytes() for kind in ("triton", "hip")
+    "llama_bench": [BATCHED.read_bytes, EXPERTS.encode],
+    "proton_json": [
+        PROFILES.joinpath(f"proton_{kind}.json").read_bytes for kind in ("triton", "hip")
     ],
-    "tensorflow_json": lambda: [
-        first_events("dleebrown_anna_timeline_01.json.gz", 24),
-        *map(trace_of, (TF1, TF2, JAX)),
+    "tensorflow_json": [
+        lambda: first_events("dleebrown_anna_timeline_01.json.gz", 24),
+        *(partial(trace_of, events) for events in (TF1, TF2, JAX)),
     ],
-    "curvescope_json": lambda: [_written(_exported)],
-    "memory_snapshot": lambda: [pickle.dumps(snapshot())],
-    "xspace_pb": lambda: [_first_of_lines("tl_jax08_attention.xplane.pb", 4)],
-    "time_table": lambda: [
-        b"problem,batch,time_ms\na,1,2\na,2,3\nb,4,5 ms\n",
-        b"> | M | main (us) | tok/s |\n> |---|---|---|\n> | 8 | 24.5 | 3 |\n> | 9 | OOM | 4 |\n",
-        json.dumps({"batch": [1, 2], "ms": [2.0, 3.0]}).encode(),
+    "curvescope_json": [lambda: _written(_exported)],
+    "memory_snapshot": [lambda: pickle.dumps(snapshot())],
+    "xspace_pb": [lambda: _first_of_lines("tl_jax08_attention.xplane.pb", 4)],
+    "time_table": [
+        lambda: b"problem,batch,time_ms\na,1,2\na,2,3\nb,4,5 ms\n",
+        lambda: (
+            b"> | M | main (us) | tok/s |\n> |---|---|---|\n> | 8 | 24.5 | 3 |\n> | 9 | OOM | 4 |\n"
+        ),
+        json.dumps({"batch": [1, 2], "ms": [2.0, 3.0]}).encode,
     ],
-    "pytorch_json": lambda: [first_events("hta_alexnet_trace.json.gz", 30), trace_of(PLANTED)],
+    "pytorch_json": [
+        lambda: first_events("hta_alexnet_trace.json.gz", 30),
+        partial(trace_of, PLANTED),
+    ],
 }
-seeds = cache(lambda reader: SEEDS[reader]())
+
+
+@cache
+def seeds(reader):
+    """The seeds of a reader, each made once."""
+    return [make() for make in SEEDS[reader]]
 
 
 def _written(write, **options):

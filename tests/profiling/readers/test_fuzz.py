@@ -12,8 +12,7 @@ from .sharing import FORMATS, feed_apart
     "numbers",
     [
         range(10),
-        pytest.param(range(10, 40), marks=pytest.mark.slow),
-        pytest.param(range(40, 110), marks=[pytest.mark.slow, pytest.mark.exhaustive]),
+        pytest.param(range(10, 110), marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )
 @pytest.mark.parametrize("reader", READERS)

@@ -88,6 +88,7 @@ def test_ranks_of_one_file_are_compared(merged, document_of):
     assert together == apart
 
 
+@pytest.mark.slow
 def test_a_rank_that_waits_least_comes_last(merged, text_of):
     def shorter(event, rank):
         if rank and "nccl" in event["name"] and event["cat"] == "kernel":

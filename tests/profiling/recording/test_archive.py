@@ -46,7 +46,10 @@ def test_nothing_is_overwritten(archive, tmp_path):
     assert (tmp_path / "full" / "mine.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("line", ["explain @", "breakdown @ --by layer", "compare @ @"])
+@pytest.mark.parametrize(
+    "line",
+    [pytest.param("explain @", marks=pytest.mark.slow), "breakdown @ --by layer", "compare @ @"],
+)
 def test_commands_read_it_as_the_folder(line, archive, tmp_path, capsys, monkeypatch):
     """Both are named `alexnet.curvescope`, and all that is printed is equal."""
     folder = tmp_path / "folders" / "alexnet.curvescope"

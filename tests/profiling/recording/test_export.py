@@ -26,7 +26,7 @@ NAMES = sorted(path.name for path in PROFILES.iterdir() if path.suffix in (".gz"
 assert len(NAMES) >= 11
 
 
-@pytest.mark.parametrize("name", grade(NAMES, quick=NAMES[::9], in_ci=NAMES[::3]))
+@pytest.mark.parametrize("name", grade(NAMES, quick=NAMES[::18], in_ci=NAMES[::6]))
 def test_export_and_import_again_keep_every_row(name, tmp_path, imported_profile):
     first = open_recording(imported_profile(name))
     export.export_trace(first, tmp_path / "trace.json.gz")
@@ -208,6 +208,7 @@ def profile_of(path, batch, slow_us, *, told=True):
     return write_export(path, ranges=ranges, launches=launches, kernels=kernels)
 
 
+@pytest.mark.slow
 def test_a_sweep_of_profiles_is_explained(tmp_path, document_of, text_of):
     files = [
         profile_of(tmp_path / f"b{b}", b, cost) for b, cost in ((4, 400), (8, 800), (16, 4800))

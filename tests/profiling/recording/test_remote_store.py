@@ -139,6 +139,7 @@ def test_a_document_far_too_large_is_not_read_whole(store, monkeypatch):
     assert open_recording(store / "r").complete
 
 
+@pytest.mark.slow
 def test_writers_of_one_store_do_not_meet(store, document_of):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda rank: record(store / f"rank{rank}", network=f"net{rank}"), range(8)))
@@ -165,6 +166,7 @@ def test_a_writer_that_was_cut_off_resumes(store):
     assert recording.meta["status"] == Status.COMPLETE
 
 
+@pytest.mark.slow
 def test_commands_take_urls(store, document_of, tmp_path):
     from ...curvescope.recordings import write_planted
 
@@ -219,6 +221,7 @@ def test_local_paths_stay_as_they_are(tmp_path, monkeypatch):
     assert open_recording(f"file://{record(tmp_path / 'r')}").path == tmp_path / "r"
 
 
+@pytest.mark.slow
 def test_a_sweep_on_a_store_is_resumed_there_and_begun_once(store):
     settings = (Configuration("alexnet"), Configuration("vgg16"))
     plan = SweepPlan(settings, (1, 2), False, Protocol("two", (2, 2), 1, (1, 1), 0.0, 0, None))

@@ -10,7 +10,7 @@ from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import from_factory, get_network, names
 from curvescope.profiling.workload.networks.facts import facts
 
-from ...tables import ask_each
+from ...tables import ask_each, grade
 
 # Parameters: torchvision's published counts for alexnet, vgg, googlenet (without auxiliary
 # classifiers), inception_v3 (likewise) and resnet; OverFeat: 145 million in table 3 of its paper;
@@ -38,8 +38,10 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.first_rows(8)
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    "name",
+    grade(names(), quick=("alexnet", "googlenet", "resnet50", "bert_base"), in_ci=names()),
+)
 def test_costs_are_the_published_ones(name):
     """The papers round to two digits, and GoogLeNet's to one and a half.
 
@@ -100,23 +102,21 @@ def with_small_input(network):
     return replace(small, build=build)
 
 
-# More of the same blocks than another network has; `facts` runs all of them without data.
+# The same blocks as another network, or more of them; `facts` runs all of them without data.
 DEEPER = (
     "vgg16",
     "vgg19",
+    "resnet50_v1.5",
     "resnet101",
     "resnet101_v1.5",
     "resnet152",
     "resnet152_v1.5",
     "bert_base_encoder",
 )
-DEEPER_MARKS = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
-@pytest.mark.first_rows(4)
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=DEEPER_MARKS if name in DEEPER else []) for name in names()],
+    "name", grade(names(), quick=("alexnet", "googlenet"), in_ci=set(names()) - {*DEEPER})
 )
 def test_every_network_trains_a_step_on_the_cpu_and_its_layers_add_up_to_it(name):
     """Small inputs: it is the wiring, the loss, the backward pass and the joins that are tried, at

@@ -24,7 +24,7 @@ _SECONDS, _PER_S = 10, 500
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("process", type=int, metavar="PID", help="number of the running process")
+    parser.add_argument("process", metavar="PID", help="number of the running process")
     parser.add_argument(
         "--duration",
         type=int,
@@ -48,10 +48,12 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.collect.attach import attach
     from ..profiling.recording.store import open_recording
 
+    if not (args.process.isascii() and args.process.isdigit()):
+        raise CurvescopeError(f"{args.process} is no number of a process: `ps` lists them.")
     for name, value in (("--duration", args.duration), ("--rate", args.rate)):
         if value < 1:
             raise CurvescopeError(f"{name} {value}: write a whole number from 1 on.")
-    done = attach(args.process, args.duration, args.rate, args.output)
+    done = attach(int(args.process), args.duration, args.rate, args.output)
     calls = counted(done.calls, "call")
     said = f"curvescope: {calls} of functions of process {args.process} in {done.path}"
     if not done.is_finished:

@@ -193,6 +193,11 @@ def test_a_recording_waits_for_those_that_sample_its_program_and_for_no_dead_one
     assert len(naps) == 1
 
 
+def test_what_is_no_number_of_a_process_is_refused(refusal_of):
+    assert "`ps` lists them" in refusal_of("attach", "train.py")
+    assert "--rate 0" in refusal_of("attach", "1", "--rate", "0")
+
+
 def test_a_process_that_is_not_there_is_refused():
     with pytest.raises(CurvescopeError, match="`ps` lists the processes"):
         find_chunk_folder(4194305)
@@ -229,6 +234,25 @@ def test_a_recorded_program_gets_its_functions(tmp_path, monkeypatch):
     assert (done.path, done.is_finished) == (tmp_path / "r", False)
     names = open_recording(tmp_path / "r").arrow("functions")["name"].to_pylist()
     assert sorted(names) == ["data.py(1): main", "data.py(7): load"]
+
+
+@pytest.mark.slow
+def test_a_program_that_is_not_recorded_gets_a_recording_of_its_functions(tmp_path, monkeypatch):
+    stand_in = Sampler("stand-in", sample_by_stand_in, read_firefox)
+    monkeypatch.setattr(sampled_functions, "choose_sampler", lambda: stand_in)
+    program = subprocess.Popen([sys.executable, "-c", PROGRAM.format(60)], stdout=subprocess.PIPE)
+    try:
+        program.stdout.readline()
+        done = attach(program.pid, 1, 100, tmp_path / "r")
+    finally:
+        program.terminate()
+        program.communicate()
+    assert (done.path, done.calls, done.is_finished) == (tmp_path / "r", 2, True)
+    recording = open_recording(tmp_path / "r")
+    assert recording.meta["argv"][1] == "-c"
+    advice = advise(recording, {})
+    assert advice.breakdown.unit == "recording"
+    assert [row.label for row in advice.breakdown.groups] == ["data.py(7): load"]
 
 
 @pytest.mark.slow

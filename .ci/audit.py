@@ -28,6 +28,7 @@ ASKED_ABOUT = (
     "tensorflow-cpu",
     "onnxruntime",
     "onnxscript",
+    "py-spy",
 )
 BILL = ROOT / "build" / "sbom.json"
 

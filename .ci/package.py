@@ -34,6 +34,7 @@ EXTRAS = {
     "cuda12",
     "cuda13",
     "pycuda",
+    "attach",
     "mcp",
     "ncu",
     "cluster",

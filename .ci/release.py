@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 PLACES = {
     "curvescope/__init__.py": (r'^__version__ = ".*"$', '__version__ = "{version}"'),
     "CHANGELOG.md": (r"^## Unreleased$", "## {version} ({date})"),
+    ".ci/conda/recipe.yaml": (r'^  version: "[^"]*"$', '  version: "{version}"'),
 }
 
 

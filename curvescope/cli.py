@@ -36,6 +36,7 @@ JOBS = {
         Command(
             "record", "run a command and record the GPU work and NVTX ranges of all its processes"
         ),
+        Command("attach", "sample the functions of a Python program that runs already"),
         Command("step", "run steps of a network in NVTX ranges, for an external profiler"),
     ),
     "explain what was measured": (

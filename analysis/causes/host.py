@@ -12,7 +12,7 @@ import pandas as pd
 
 from ...profiling.attribution.cupti_names import host_kind
 from ..decompose.host_functions import HostCode
-from ..decompose.idle import FOLLOWS, WAITS, range_name
+from ..decompose.idle import FOLLOWS, IN_RANGE, WAITS, place_of, range_name
 from ..decompose.launches import PACED_LATE_US, Paced
 from ..decompose.statistics import Ints
 from ..decompose.terms import IDLE, KERNELS
@@ -213,8 +213,8 @@ def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
     where = range_name(places[0])
     mine = step.gaps
     if len(mine):
-        reasons = {f"{_RANGE}{range_name(name)}" for name in fetching.index}
-        mine = mine[mine["reason"].isin(reasons)]
+        names = {*fetching.index, *map(range_name, fetching.index)}
+        mine = mine[mine["reason"].map(place_of).isin(names)]
     _, code = step.longest_gap(mine)
     time = "time" if len(loading) else "idle time"
     what = f"{time} in which the next batch is fetched, per step"
@@ -288,7 +288,6 @@ _LEAST_SHARE = 0.1  # of the step, of one gap
 _LEAST_MS = 1.0  # of one gap; shorter ones lie between launches
 _FEW = 4  # gaps per step that are alike; more come from what the program does all the time
 _CALL = "host in "
-_RANGE = "host in range "
 _NUMBER = re.compile(r"\d+")
 _RECORD = "record what the host does while nothing runs"
 
@@ -316,7 +315,7 @@ def _advise_on_gap(step: ProfiledStep) -> _GapAdvice | None:
         gaps = gaps[gaps["reason"].notna()]
     reason = gaps["reason"].fillna("")
     gaps = gaps.assign(reason=reason)
-    named = reason.str.startswith(_CALL) & ~reason.str.startswith(_RANGE)
+    named = reason.str.startswith(_CALL) & reason.map(place_of).isna()
     gaps = gaps[~named & ~_is_of_input(reason)]
     others = [*_find_compiling(step).index, *_find_starting(step).index]
     gaps = gaps.drop(index=others, errors="ignore")
@@ -337,7 +336,7 @@ def _advise_on_gap(step: ProfiledStep) -> _GapAdvice | None:
     if not step.enough(per_step_ms):
         return None
     reason_text = str(longest["reason"])
-    where = reason_text.removeprefix(_RANGE) if reason_text.startswith(_RANGE) else None
+    where = place_of(reason_text)
     # Operators of the host are its code themselves; the rest of it lies between them.
     recorded = bool(reason_text) or code is not None or step.on_host
     number = "many long gaps" if again else "a few long gaps"
@@ -369,8 +368,8 @@ def _in_ranges(step: ProfiledStep, gaps: pd.DataFrame) -> _GapAdvice | None:
 
     One range around many gaps is the range of a step: its code is all of the step's.
     """
-    gaps = gaps[gaps["reason"].str.startswith(_RANGE)]
-    kind = gaps["reason"].str.removeprefix(_RANGE).str.replace(_NUMBER, "*", regex=True)
+    gaps = gaps[gaps["reason"].str.startswith(IN_RANGE)]
+    kind = gaps["reason"].str.removeprefix(IN_RANGE).str.replace(_NUMBER, "*", regex=True)
     length_ms = (gaps["end_ns"] - gaps["begin_ns"]).groupby(kind).sum() / 1e6 / step.steps
     different = gaps["reason"].groupby(kind).nunique()
     length_ms = length_ms[different > 1]
@@ -412,6 +411,8 @@ def _of_host_code(
 
 def _recorder(step: ProfiledStep) -> str:
     """The recorder of functions of the host beside the device's work."""
+    if step.is_recorded:
+        return "`curvescope attach PID` while it is recorded again"
     if step.is_torch:
         return "torch.profiler.profile(with_stack=True)"
     if step.is_jax:

@@ -81,6 +81,7 @@ class ProfiledStep:
     on_amd: bool = False  # whether the device is AMD's, whose tools have other names
     is_torch: bool = True  # whether PyTorch ran it: only then its calls are a way to change it
     is_jax: bool = False  # whether JAX ran it
+    is_recorded: bool = False  # whether `curvescope record` recorded it
     knows_steps: bool = True  # else it is the whole recording
     capture_ms: float = 0.0  # time in which the host captures a graph, per step
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from ...base.errors import CurvescopeError
 from ...base.numbers import number
 from ...profiling.attribution.kernel_precision import kernel_precision
+from ...profiling.attribution.range_names import STEP_RANGE
 from ...profiling.hardware.limits import Hardware, OfPeak
 from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import KERNEL, RECORDING, STEP, Recording
@@ -60,6 +61,7 @@ _MEMORY_ONLY = (
     "{path} has the memory of a step and not its time: `curvescope explain {path}` explains it."
 )
 _NO_WORK = "No kernel, memcpy or memset of the device was recorded: there is nothing to break down."
+_SAMPLE = " `curvescope attach PID` while it is recorded says which functions run."
 _MOST_OF_HOST = 4  # ranges or calls of the host that are named
 _AROUND = 0.95  # of a step: a longer range is the step
 _TENSOR = "tensor_pipe_use"
@@ -127,7 +129,8 @@ def _describe_host(recording: Recording, steps: pd.DataFrame) -> str:
     for table, what in (("ranges", "ranges"), ("api_calls", "calls")):
         rows = recording.frame(table, ["name", "step", "duration_ns"])
         in_step = rows["step"].isin(profiled["step"])
-        inside = rows[in_step & rows["duration_ns"].notna()]
+        is_step = rows["name"].astype(str).str.startswith(STEP_RANGE)
+        inside = rows[in_step & ~is_step & rows["duration_ns"].notna()]
         by_name = inside.groupby("name", observed=True)["duration_ns"]
         sums_ns = by_name.sum().astype(float)
         longest_ns = sums_ns[sums_ns < _AROUND * whole_ns].nlargest(_MOST_OF_HOST)
@@ -240,6 +243,8 @@ def break_down_recording(
         raise CurvescopeError(_MEMORY_ONLY.format(path=recording.named))
     if recording.work == KERNEL and not any(map(recording.count_rows, ("kernels", "memory"))):
         host = _describe_host(recording, steps)
+        if recording.meta.get("recorder") == "cupti":
+            host += _SAMPLE
         raise CurvescopeError(f"{_NO_WORK}{host} {RECORD_DEVICE}")
     lines = lines_of(recording) if by == "line" else None
     if lines is not None and (steps.empty or lines.empty):

@@ -1,17 +1,18 @@
 """The reasons of the gaps in a step: the host's work while no device work ran.
 
 API calls have the time of a gap that they cover, of several at once the one that began first. The
-rest has one reason: the shortest range (of NVTX, or of the profiler's own annotations) around at
-least half of the gap; no API call, if others were recorded. A gap as a whole has the reason of its
-rest, where that is half of it, else the API call that took most. Of a gap before work that was
-launched long before it began, only the time up to its launch is the host's: after it the device
-waits by itself, for an event or for work that is not recorded, or goes from one kernel to the next.
+rest has one reason: the shortest range (of NVTX, or of the profiler's own annotations) or sampled
+function around at least half of the gap; no API call, if others were recorded. A gap as a whole has
+the reason of its rest, where that is half of it, else the API call that took most. Of a gap before
+work that was launched long before it began, only the time up to its launch is the host's: after it
+the device waits by itself, for an event or for work that is not recorded, or goes from one kernel
+to the next.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
@@ -20,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...profiling.attribution.range_names import RangeNames
-from ...profiling.recording.schema import INPUT
+from ...profiling.recording.schema import INPUT, SAMPLED
 from ...profiling.recording.store import KERNEL, Recording
 from .breakdown import Breakdown
 from .input_time import WAITING_FOR_INPUT
@@ -42,6 +44,7 @@ from .terms import IDLE, Key, work_label
 HOST_COLUMNS = ("name", "start_ns", "duration_ns", "process")  # of `api_calls` and `ranges`
 _CALL_COLUMNS = (*HOST_COLUMNS, "correlation_id")
 OUTSIDE_CALLS = "host outside API calls"
+IN_RANGE, IN_FUNCTION = ("host in range ", "host in function ")  # how reasons with places begin
 WAITS = "device: launched work waits"
 FOLLOWS = "device: from one launched kernel to the next"
 _WAITING = "waiting for input"
@@ -87,10 +90,11 @@ class Gaps(NamedTuple):
 class StepHostSpans:
     """The calls or ranges of the host, in order of their starts."""
 
-    def __init__(self, table: pd.DataFrame) -> None:
+    def __init__(self, table: pd.DataFrame, functions: Collection[str] = ()) -> None:
         """Take the spans of a table with `HOST_COLUMNS`; rows without start or duration are left
-        out.
+        out. `functions` are the names of those that are functions.
         """
+        self.functions = functions
         complete = table["start_ns"].notna() & table["duration_ns"].notna()
         timed = table if complete.all() else table[complete]
         if not timed["start_ns"].is_monotonic_increasing:
@@ -253,8 +257,19 @@ def _text(
         return _WITHOUT_CALL.get(code)
     if code < len(calls.names) or read_ranges is None:
         return f"host in {calls.names[code]}"
-    name = str(read_ranges().names[code - len(calls.names)])
-    return f"host in range {range_name(name)}"
+    ranges = read_ranges()
+    name = str(ranges.names[code - len(calls.names)])
+    if name in ranges.functions:
+        return f"{IN_FUNCTION}{name}"
+    return f"{IN_RANGE}{range_name(name)}"
+
+
+def place_of(reason: object) -> str | None:
+    """The range or function that a reason names; None where it names none."""
+    for words in (IN_RANGE, IN_FUNCTION):
+        if isinstance(reason, str) and reason.startswith(words):
+            return reason.removeprefix(words)
+    return None
 
 
 def _host_in(key: Key, classes: Mapping[str, str]) -> str:
@@ -281,10 +296,19 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
         marked = step_times(recording, steps, KERNEL_IDENTITY, ())
         if marked.sampled is not None:
             return _explain_marked(recording, marked, profiled["step"].iloc[0])
-    used = profiled["step"].isin(breakdown.used)
-    times = idle_times(work, profiled[used], *host_spans(recording))
+    used = choose_sampled(recording, profiled[profiled["step"].isin(breakdown.used)])
+    times = idle_times(work, used, *host_spans(recording))
     scale = breakdown.scale  # of rows of profiled steps that took longer than the others
     return tuple(replace(time, time_ms=scale * time.time_ms) for time in times)
+
+
+def choose_sampled(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
+    """The steps during which functions were sampled; all where none was."""
+    functions = _read_sampled(recording)
+    ends_ns = steps["start_ns"] + steps["duration_ns"]
+    last_ns = (functions["start_ns"] + functions["duration_ns"]).max()
+    inside = steps[(steps["start_ns"] >= functions["start_ns"].min()) & (ends_ns <= last_ns)]
+    return inside if len(inside) else steps
 
 
 def _explain_marked(recording: Recording, marked: StepTimes, step: int) -> tuple[IdleTime, ...]:
@@ -302,21 +326,31 @@ def _by_time(times: list[IdleTime]) -> tuple[IdleTime, ...]:
 
 
 def host_spans(recording: Recording) -> tuple[StepHostSpans, Callable[[], StepHostSpans]]:
-    """The calls of a recording, and a function that reads its ranges once.
+    """The calls of a recording, and a function that reads its ranges and sampled functions once."""
+    calls = _read_spans(recording, "api_calls", _CALL_COLUMNS)
+    return StepHostSpans(calls), cache(lambda: _read_ranges(recording))
+
+
+def _read_ranges(recording: Recording) -> StepHostSpans:
+    """The ranges and sampled functions.
 
     Of a device without calls the range of a step is left out: a device may have written it.
     """
-    calls = StepHostSpans(_read_spans(recording, "api_calls", _CALL_COLUMNS))
-    of_device = recording.work == KERNEL and not recording.count_rows("api_calls")
-
-    def read_ranges() -> StepHostSpans:
-        ranges = _read_spans(recording, "ranges", (*HOST_COLUMNS, "thread"))
-        if of_device:
-            steps = [name for name in ranges["name"].unique() if _NAMES.read(str(name)).step]
-            ranges = ranges[~ranges["name"].isin(steps)]
+    ranges = _read_spans(recording, "ranges", (*HOST_COLUMNS, "thread"))
+    if recording.work == KERNEL and not recording.count_rows("api_calls"):
+        steps = [name for name in ranges["name"].unique() if _NAMES.read(str(name)).step]
+        ranges = ranges[~ranges["name"].isin(steps)]
+    sampled = _read_sampled(recording)
+    if sampled.empty:
         return StepHostSpans(ranges)
+    spans = pd.concat([*([] if ranges.empty else [ranges]), sampled])
+    return StepHostSpans(spans.reset_index(drop=True), set(sampled["name"]))
 
-    return calls, cache(read_ranges)
+
+def _read_sampled(recording: Recording) -> pd.DataFrame:
+    functions = recording.arrow("functions", [*HOST_COLUMNS, "source"])
+    sampled = functions.filter(pc.equal(functions["source"], SAMPLED))
+    return sampled.select(HOST_COLUMNS).to_pandas()
 
 
 def _read_spans(recording: Recording, table: str, columns: Sequence[str]) -> pd.DataFrame:

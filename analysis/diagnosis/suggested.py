@@ -35,7 +35,7 @@ from ..decompose.breakdown import Breakdown, break_down_recording
 from ..decompose.communication import communication
 from ..decompose.exclusive import share_by_layer_ns
 from ..decompose.host_functions import HostCode, HostFunctions
-from ..decompose.idle import explain_idle, host_spans, long_gaps
+from ..decompose.idle import choose_sampled, explain_idle, host_spans, long_gaps
 from ..decompose.kernel_times import (
     device_work,
     kernel_times,
@@ -240,7 +240,7 @@ def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
     used = recording.frame("steps")
     if len(used):
         steps = select_profiled_steps(used, breakdown.batch)
-        used = steps[steps["step"].isin(breakdown.used)]
+        used = choose_sampled(recording, steps[steps["step"].isin(breakdown.used)])
     count = max(len(used), 1)
     if len(used):
         kernels = kernel_times(work, used, _KEYS, ("flops", "duration_ns"))
@@ -283,6 +283,7 @@ def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
         is_torch=_is_torch(recording, groups),
         knows_steps=breakdown.unit == STEP,
         is_jax=_is_jax(recording),
+        is_recorded=recording.meta.get("recorder") == "cupti",
         on_amd=_on_amd(recording, groups),
         has_stacks=bool(recording.count_rows("functions")),
         code_in=cache(lambda begin_ns, end_ns: functions().during(begin_ns, end_ns)),

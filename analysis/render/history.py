@@ -14,6 +14,7 @@ from ..history import History, Moment, Shift
 from .cells import at_right, both_sides
 from .facts import facts_of
 from .page import limit_width
+from .report_document import ReportChange, ReportHistory
 from .words import show_ms
 
 _HEIGHTS = "▁▂▃▄▅▆▇█"
@@ -109,8 +110,7 @@ def render_history(history: History, width: int) -> Iterator[Text]:
     left = facts_of(moments[-1].recording, width - len(right.plain) - 1)
     yield both_sides(Text(left, "bold"), right, width)
     labels = [str(size) for size in history.sizes]
-    axis = moments[-1].recording.meta.get("axis") or {}
-    head = str(axis.get("name") or "batch")
+    head = _axis_of(history)
     first = max(map(len, [head, *labels]))
     ends = [_ends(column) for column in history.times_ms.T]
     room = width - first - 4 - max(map(len, ends))
@@ -129,6 +129,25 @@ def render_history(history: History, width: int) -> Iterator[Text]:
         yield Text(f"{place}  {_say(history, shift)}", style)
     if not history.shifts:
         yield Text("No lasting change. A single odd recording is none.")
+
+
+def history_chart(history: History) -> ReportHistory:
+    """What the report draws of a history."""
+    changes: list[ReportChange] = []
+    for shift in history.shifts:
+        changes.append({"place": shift.place, "said": _say(history, shift)})
+    return {
+        "axis": _axis_of(history),
+        "sizes": history.sizes,
+        "recordings": [_name(moment) for moment in history.moments],
+        "shares": (100 * history.times_ms / history.times_ms[0]).tolist(),
+        "changes": changes,
+    }
+
+
+def _axis_of(history: History) -> str:
+    axis = history.moments[-1].recording.meta.get("axis") or {}
+    return str(axis.get("name") or "batch")
 
 
 def _ends(times_ms: Floats) -> str:

@@ -20,7 +20,7 @@ from .report_verdict import comparison_html, verdict_html
 _ASSETS = Path(__file__).with_name("report_assets")
 _SCRIPTS = (
     "base.js",
-    "curve.js",
+    *("curve.js", "history.js"),
     "experiments.js",
     "heat.js",
     "icicle.js",

@@ -37,6 +37,7 @@ from ..diagnosis.explanation import Explanation
 from ..diagnosis.read import read, refuse_table
 from ..diagnosis.result import Diagnosis
 from ..energy import explain_energy
+from ..history import LEAST, read_histories
 from ..server_log import collect_decode_blocks, is_server_log
 from ..side import prepare_sides
 from ..verdicts.contrast import REFUTED_BELOW
@@ -50,6 +51,7 @@ from .explained import ExplainDocument
 from .facts import clock_line
 from .first_screen import first_screen
 from .headline import largest_sentence
+from .history import history_chart
 from .names import distinct_parts
 from .notes import list_caveats
 from .page import Page
@@ -58,6 +60,7 @@ from .report_document import (
     HeatRow,
     ReportComparison,
     ReportDocument,
+    ReportHistory,
     ReportRoofline,
     ReportRun,
 )
@@ -129,7 +132,20 @@ def report_document(inputs: Sequence[ReportInput], version: str) -> ReportDocume
         "refuted_below": REFUTED_BELOW,
         "runs": [_run(item, shared) for item in inputs],
         "comparison": comparison,
+        "history": _history(inputs),
     }
+
+
+def _history(inputs: Sequence[ReportInput]) -> ReportHistory | None:
+    """The history of a step; None where none was recorded often enough."""
+    if len(inputs) < LEAST:
+        return None
+    oldest_first = sorted(inputs, key=lambda item: str(item.meta.get("created_utc")))
+    try:
+        history, *_ = read_histories([item.recording for item in oldest_first])
+    except CurvescopeError:
+        return None
+    return history_chart(history)
 
 
 def _comparison(inputs: Sequence[ReportInput]) -> ReportComparison | None:

@@ -24,6 +24,7 @@ class ReportDocument(TypedDict):
     refuted_below: float
     runs: list[ReportRun]
     comparison: ReportComparison | None
+    history: ReportHistory | None  # of the first step that was recorded often enough
 
 
 class ReportRun(TypedDict):
@@ -114,6 +115,23 @@ class ReportRoofline(TypedDict):
     n_steps: int | None
     without_work: Sequence[LikelyPoint]
     more: int  # number of points that are left out
+
+
+class ReportChange(TypedDict):
+    """A place in a history from which on the times are others."""
+
+    place: int  # number of the first recording behind it, from 0
+    said: str
+
+
+class ReportHistory(TypedDict):
+    """The times of a step over recordings, oldest first."""
+
+    axis: str  # the name of the axis
+    sizes: Sequence[int]
+    recordings: list[str]  # the day and commit of each
+    shares: list[list[float]]  # % of the first time, a row for each recording, a column a size
+    changes: list[ReportChange]
 
 
 class ReportComparison(TypedDict):

@@ -26,6 +26,7 @@ from .command import endings_held, require_program, run_command
 from .cupti_turns import find_loaded_collector, profiles_now, take_turns
 from .kept_chunks import FOLDER_VARIABLE, NotMergedError, begin
 from .merge import PROBE
+from .sampled_functions import wait_for_samplers
 from .shared_memory import drain_meanwhile, share_memory, wait_for_late_ends
 
 FLUSH_VARIABLE = "CURVESCOPE_FLUSH_DENORMAL"  # for `startup`: torch flushes denormal numbers
@@ -55,7 +56,7 @@ def record_command(
     """
     require_program(command[0])
     library = str(library_path())
-    chunks = begin(path, {**_meta(), "argv": without_secrets(command)}, options)
+    chunks = begin(path, {**describe_run(), "argv": without_secrets(command)}, options)
     folder = chunks.folder
     writer = chunks.writer
     environment = {
@@ -72,6 +73,7 @@ def record_command(
                 ending = run_command(with_startup(command), environment)
                 if memory is not None:
                     wait_for_late_ends(memory)
+                wait_for_samplers(folder)
         except CurvescopeError:  # nothing ran
             writer.finish(Status.INTERRUPTED)
             chunks.discard()
@@ -145,7 +147,7 @@ def record(
     if path is None:
         path = new_recording_path("record")
     folder = path if isinstance(path, RemotePath) else as_path(path)
-    chunks = begin(folder, _meta(), options)
+    chunks = begin(folder, describe_run(), options)
     with share_memory(chunks.folder):
         recording = Recording(folder, {})
         before = os.environ.get(NVTX_VARIABLE)
@@ -199,7 +201,8 @@ def _own_cupti_folders() -> str:
     return os.pathsep.join(str(folder) for folder in folders if folder.is_dir())
 
 
-def _meta() -> dict[str, Any]:
+def describe_run() -> dict[str, Any]:
+    """Facts of a recording of a program, for `recording.json`."""
     about = {
         "recording_type": "profile",
         "network": None,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...base.errors import BackendMissingError, CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.profile import Options, Profile
 from ..attribution.range_names import RangeNames
+from ..attribution.sampled_stacks import function_rows, own_times
 from ..attribution.steps import MARKS
 from ..attribution.timeline import Timeline
 from ..hardware.ceilings import entry_for
@@ -26,6 +28,7 @@ from .chunks import ProcessChunks, check_rows, read_chunks
 from .cupti import ProcessColumns, Texts
 from .noted_steps import NotedSteps, read_noted_steps
 from .nvtx import RangeCounts, empty_ranges, to_ranges
+from .sampled_functions import read_samples
 from .shared_memory import STILL_RUNS, ProcessEnd, drain_processes
 from .torch_events import TorchProcess, read_processes
 
@@ -68,7 +71,13 @@ def merge_chunks(
         if process.process not in on_gpu or not process.kernels
     ]
     noted, unreadable_notes = read_noted_steps(folder)
-    texts = Texts(processes, chain.from_iterable(process.names for process in torch))
+    samples, unreadable_samples = read_samples(folder)
+    worked = on_gpu | {process.process for process in torch if process.kernels}
+    alone = _own_times_but(worked, samples)
+    noted = [_choose_sampled(steps, alone) for steps in noted]
+    names = [process.names for process in torch]
+    names += [table["name"].unique().to_pylist() for table in alone]
+    texts = Texts(processes, chain.from_iterable(names))
     columns = [ProcessColumns(process, texts) for process in processes]
     counts = RangeCounts()
     ranges, used = _all_ranges(
@@ -87,7 +96,10 @@ def merge_chunks(
     writer.count_lost("chunk_files_unreadable", unreadable)
     writer.count_lost("torch_windows_unreadable", read.unreadable)
     writer.count_lost("step_notes_unreadable", unreadable_notes)
-    built = assemble(_profile(ranges, columns, torch, texts), writer, options)
+    writer.count_lost("samples_unreadable", unreadable_samples)
+    for table in samples:
+        writer.write("functions", function_rows(table))
+    built = assemble(_profile(ranges, columns, torch, alone, texts), writer, options)
     for process in columns:
         for table in process.allocations():
             writer.write("memory", table)
@@ -106,6 +118,28 @@ def merge_chunks(
         writer.update(
             missing={"api_calls": "no CUDA call was recorded: kernels cannot be joined to ranges"}
         )
+    if alone and not worked:
+        writer.update(missing={"device": "no work of a device: times are of sampled functions"})
+
+
+def _own_times_but(worked: Collection[int], samples: Sequence[pa.Table]) -> list[pa.Table]:
+    """The own times of sampled functions of each process, but of those whose work is known."""
+    tables = []
+    for table in samples:
+        if table["process"][0].as_py() not in worked:
+            tables.append(own_times(table))
+    return tables
+
+
+def _choose_sampled(steps: NotedSteps, alone: Sequence[pa.Table]) -> NotedSteps:
+    """The steps in which functions were sampled, where nothing else is known of their process."""
+    ranges = steps.ranges
+    for table in alone:
+        if table["process"][0].as_py() == steps.process:
+            begun = pc.greater_equal(ranges["start_ns"], pc.min(table["start_ns"]))
+            ended = pc.less_equal(ranges["end_ns"], pc.max(table["end_ns"]))
+            ranges = ranges.filter(pc.and_(begun, ended))
+    return steps._replace(ranges=ranges)
 
 
 def _read_all(folder: Path) -> tuple[list[ProcessChunks], int]:
@@ -128,7 +162,11 @@ def _read_all(folder: Path) -> tuple[list[ProcessChunks], int]:
 
 
 def _profile(
-    ranges: pa.Table, columns: Sequence[ProcessColumns], torch: Sequence[TorchProcess], texts: Texts
+    ranges: pa.Table,
+    columns: Sequence[ProcessColumns],
+    torch: Sequence[TorchProcess],
+    alone: Sequence[pa.Table],
+    texts: Texts,
 ) -> Profile:
     def encode_names(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         return (table.set_column(0, "name", texts.encode(table["name"])) for table in tables)
@@ -144,6 +182,7 @@ def _profile(
             yield from of_process.kernels(needed)
         for torch_process in torch:
             yield from encode_names(torch_process.kernels)
+        yield from encode_names(alone)
 
     def memory(needed: Sequence[str] | None) -> Iterator[pa.Table]:
         for of_process in columns:
@@ -153,6 +192,7 @@ def _profile(
 
     tables = [table for process in torch for table in (*process.launches, *process.kernels)]
     tables += [table for process in torch for table in process.memory]
+    tables += alone
     count = sum(process.count for process in columns) + sum(table.num_rows for table in tables)
     return Profile("cupti", ranges, launches, kernels, memory, count)
 

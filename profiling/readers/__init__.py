@@ -10,6 +10,7 @@ for contents that it cannot read.
 from __future__ import annotations
 
 import importlib
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -49,6 +50,7 @@ READERS = (
     "nvprof_sqlite",
     "curvescope_json",
     "proton_json",
+    "speedscope_json",
     "tensorflow_json",
     "pytorch_json",
     "serving_results",
@@ -180,6 +182,7 @@ def _reader(source: Source) -> ModuleType | None:
     return None
 
 
+_COLLAPSED = re.compile(r"(?:[^\n;]{1,300};){1,200}[^\n;]{1,300} \d{1,15}\n")
 _MEASURE = (
     "Measure it from outside, with a fixed number of requests in flight: `vllm bench serve "
     "--backend openai-chat --base-url URL --max-concurrency 16 --append-result "
@@ -248,6 +251,11 @@ def _unknown(source: Source) -> str:
         return (
             "a SQLite database, but none of Nsight Systems or nvprof; export with "
             "`nsys export --type sqlite`."
+        )
+    if _COLLAPSED.match(source.text):
+        return (
+            "collapsed stacks, whose numbers are counts of samples and no times: "
+            "`py-spy record --format speedscope` writes both."
         )
     if source.text.startswith("<?xml"):
         return (

@@ -83,6 +83,8 @@ _LOST = {
     "after it is not recorded",
     "chunk_files_unreadable": "chunk files of processes that could not be read",
     "torch_windows_unreadable": "files of torch's operators that could not be read, e.g. cut off",
+    "samples_unreadable": "files of sampled functions that could not be read, e.g. as the disk "
+    "was full",
     "step_notes_unreadable": "files of the moments when steps ended that could not be read, "
     "e.g. cut off",
     "torn_bytes": "bytes of incomplete chunks, left by a kill during a write",

@@ -19,9 +19,10 @@ SCHEMA_VERSION = 2
 
 OPERATOR_MODE = "operator"  # mode of the steps of a benchmark
 INPUT, FORWARD, BACKWARD, OPTIMIZER = ("input", "forward", "backward", "optimizer")
+SAMPLED = "sampler"  # source of functions that a sampler saw from beside the program
 SOURCES = (
     *("cupti", "nvtx", "nsys", "ncu", "nvprof", "rocprof", "proton"),
-    *("torch", "onednn", "mkl", "tensorflow", "jax", "python", "model", "bench"),
+    *("torch", "onednn", "mkl", "tensorflow", "jax", "python", "model", "bench", SAMPLED),
 )
 
 
@@ -227,7 +228,7 @@ _COUNTS = (
 KERNELS = Table(
     "kernels",
     "Every kernel. On a CPU: oneDNN primitives, MKL calls, or the host operator's own time if "
-    "there are none.",
+    "there are none. Without operators too: the own time of sampled functions.",
     (
         _key("name", _TEXT, "Kernel name from the profiler, demangled.", nullable=False),
         _START,
@@ -652,8 +653,8 @@ LINES = Table(
 
 FUNCTIONS = Table(
     "functions",
-    "Functions of the program on the host, from call stacks of the profiler; those that took at "
-    "least 0.1 ms.",
+    "Functions of the program on the host, from call stacks of the profiler, those that took at "
+    "least 0.1 ms; or from a sampler beside it.",
     (
         _key(
             "name",

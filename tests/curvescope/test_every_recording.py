@@ -30,7 +30,7 @@ RECORDED = {"recording", "recordings", "ranks", "base", "root", "file"}
 LEFT_OUT = {"others", "program"}
 # Commands that read no recording, or that read it when an agent asks.
 WITHOUT = {
-    *("diagnose", "sweep", "scale", "bench", "record", "step", "doctor", "mcp"),
+    *("diagnose", "sweep", "scale", "bench", "record", "attach", "step", "doctor", "mcp"),
     "scale measure",
 }
 # Options that are always given: what is written goes into the test's folder, and what measures ends

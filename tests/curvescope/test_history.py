@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 
 from curvescope.analysis.history import find_jumps
+from curvescope.cli import main
 from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.measure.repository import commit_entry
 from curvescope.profiling.measure.sweep import describe_sweep
 from curvescope.profiling.recording.store import RecordingWriter
 
 from ..analysis.synthetic import sweep
+from ..browser import Page, needs_browser
 from ..tables import ask_each
 from .recordings import META, rows_of_table
+from .test_report import embedded
 
 CHANGES = {10: ("conv3", 1.25), 20: ("conv5", 1.3), 30: ("conv3", 0.85)}
 NOISE = 0.01
@@ -168,3 +171,28 @@ def test_a_recording_has_the_commit_of_the_file_of_its_step(tmp_path):
 def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert commit_entry({}, tmp_path) == {}
+
+
+@pytest.mark.slow
+def test_the_report_draws_the_history_with_its_change(folder, tmp_path):
+    recordings = [str(folder / f"{number:02}") for number in range(6, 14)]
+    page = tmp_path / "report.html"
+    assert main(["report", *reversed(recordings), "-o", str(page)]) == 0
+    drawn = embedded(page)["history"]
+    assert (drawn["axis"], drawn["sizes"], len(drawn["recordings"])) == ("batch", [8, 16, 32], 8)
+    assert drawn["recordings"][0] == f"2026-10-04 commit {commit_of(6)[:9]}"
+    assert drawn["shares"][0] == pytest.approx([100, 100, 100])
+    (change,) = drawn["changes"]
+    assert abs(6 + change["place"] - 10) <= 2
+    assert "conv3" in change["said"]
+
+
+@pytest.mark.slow
+@needs_browser
+def test_the_history_is_a_section_of_the_page(folder, tmp_path):
+    page = tmp_path / "report.html"
+    main(["report", *(str(folder / f"{number:02}") for number in range(6, 14)), "-o", str(page)])
+    with Page(page) as opened:
+        assert opened.evaluate("document.querySelectorAll('#history circle').length") == 3 * 8
+        assert opened.evaluate("document.querySelector('#history ol').textContent") != ""
+        assert opened.problems == []

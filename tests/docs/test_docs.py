@@ -120,6 +120,7 @@ NOT_RUN = {
     "explain RUN --as-env": "this modelled run has no measured change",
     "explain RUN --diff": "a file that is not here",
     "sizes": "a file that is not here",
+    "attach": "a program that is not here",
     "explain RUN 1": "this modelled run has no finding",
 }
 

@@ -37,6 +37,7 @@ from .test_nsys_sqlite import TWO_STEPS
 from .test_nvprof import LAUNCH_METRICS, TEXT_METRICS, TEXT_TRACE
 from .test_pytorch_json import PLANTED
 from .test_serving_results import guidellm, lines, vllm
+from .test_speedscope_json import MAIN, WAITING, flame_graph
 from .test_tensorflow_json import JAX, TF1, TF2
 
 SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None  # in memory
@@ -177,6 +178,7 @@ SEEDS = {
     "proton_json": [
         PROFILES.joinpath(f"proton_{kind}.json").read_bytes for kind in ("triton", "hip")
     ],
+    "speedscope_json": [lambda: json.dumps(flame_graph(WAITING, MAIN)).encode()],
     "tensorflow_json": [
         lambda: first_events("dleebrown_anna_timeline_01.json.gz", 24),
         *(partial(trace_of, events) for events in (TF1, TF2, JAX)),

@@ -122,7 +122,7 @@ class Fitted:
         return libraries
 
 
-def starting_constants() -> Constants:
+def start_constants() -> Constants:
     """Every constant at its starting value."""
     parameters = json.loads(PARAMETERS.read_text("utf-8"))
     return Constants({name: parameter["start"] for name, parameter in parameters.items()})

@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import itertools
 import os
-import re
 import site
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,12 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import BackendMissingError, CurvescopeError
-from ..profiling.hardware.host import usable_cores
-from ..profiling.measure.processes import call_many
-from ..profiling.measure.visits import KILLED, Empty
 from ..profiling.recording.atomic_files import atomic_file
 
-# Architectures that `bench compile` covers: Kepler to Hopper, the data centre and desktop parts.
+# Kepler to Hopper, the data centre and desktop parts.
 ARCHITECTURES = (35, 37, 50, 52, 60, 61, 70, 75, 80, 86, 89, 90)
 SOURCE_FOLDER = Path(__file__).parent / "cuda"
 # wgmma is of this target alone, which NVRTC knows from 12.0 on.
@@ -36,8 +31,6 @@ CACHE_VARIABLE = "CURVESCOPE_CACHE"
 # With -v, ptxas logs registers and spills; spills are reported nowhere else.
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 
-# Each compiling process takes some 150 MB; there are about 70 cubins in all.
-_MOST_WORKERS = 8
 _GET_NVRTC = (
     "NVRTC, NVIDIA's runtime compiler, is missing: `pip install nvidia-cuda-nvrtc-cu11` (Kepler to "
     "Hopper, 23 MB; Linux x86-64; the extra nvrtc), or put the lib folder of a CUDA toolkit on "
@@ -116,38 +109,6 @@ def read_cached(source: CudaSource, architecture: int) -> Compiled | None:
     return None
 
 
-def compile_many(pairs: Sequence[tuple[CudaSource, int]]) -> Iterator[Compiled]:
-    """Compile every (source, architecture) on all cores, and yield cubins in the order of
-    completion.
-
-    Processes are used because NVRTC compiles on one thread at a time. Finished cubins stay in the
-    cache after an interruption.
-    """
-    cached = {pair: read_cached(*pair) for pair in pairs}
-    yield from filter(None, cached.values())
-    missing = [pair for pair in pairs if cached[pair] is None]
-    # the longest first, so that all cores finish together
-    missing.sort(key=lambda pair: -len(pair[0].text))
-    workers = min(usable_cores(), len(missing), _MOST_WORKERS)
-    if workers < 2:
-        yield from itertools.starmap(compile_source, missing)
-        return
-    for _, compiled in call_many(_compile_pair, missing, workers):
-        if not isinstance(compiled, Empty):
-            yield compiled
-        elif compiled.why == KILLED:
-            raise CurvescopeError(
-                "A compiling process was killed, perhaps for lack of memory. Finished cubins are "
-                "kept: try again."
-            )
-        else:
-            raise CurvescopeError(compiled.detail)
-
-
-def _compile_pair(pair: tuple[CudaSource, int]) -> Compiled:
-    return compile_source(*pair)
-
-
 def _options(source: CudaSource, architecture: int) -> tuple[str, ...]:
     return (f"--gpu-architecture={source.target or f'sm_{architecture}'}", *OPTIONS)
 
@@ -193,14 +154,6 @@ def _write_atomically(path: Path, content: bytes) -> None:
             f"Compiled kernels cannot be cached in {path.parent}: {why}. "
             f"Set {CACHE_VARIABLE} to a writable folder."
         ) from error
-
-
-def parse_architectures(text: str) -> tuple[int, ...]:
-    """Parse a list of architectures, e.g. `sm_35,sm_80` or `35,80`."""
-    if not re.fullmatch(r"\s*(sm_)?\d{2,3}\s*(,\s*(sm_)?\d{2,3}\s*)*", text):
-        raise CurvescopeError(f"{text}: write architectures like sm_35,sm_80.")
-    numbers = map(int, re.findall(r"\d+", text))
-    return tuple(dict.fromkeys(numbers))
 
 
 class Nvrtc:

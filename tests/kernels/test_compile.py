@@ -4,7 +4,6 @@ cannot be done.
 
 import dataclasses
 import locale
-import multiprocessing
 import shutil
 import subprocess
 from pathlib import Path
@@ -74,7 +73,8 @@ def test_every_kernel_of_the_catalog_is_in_its_cubin_from_its_first_architecture
         source for source in nvrtc.own_sources() if source.name not in ("gemm", "convolution")
     ]
     assert {source.name for source in nvrtc.own_sources()} == {kernel.source for kernel in KERNELS}
-    for compiled in nvrtc.compile_many([(source, architecture) for source in sources]):
+    for source in sources:
+        compiled = nvrtc.compile_source(source, architecture)
         found = {kernel.name: kernel.max_threads for kernel in read_cubin(compiled.cubin)}
         expected = {
             kernel.name: kernel.block_threads
@@ -82,17 +82,6 @@ def test_every_kernel_of_the_catalog_is_in_its_cubin_from_its_first_architecture
             if kernel.source == compiled.source and kernel.since <= compiled.architecture
         }
         assert found == expected
-
-
-@pytest.mark.slow
-def test_many_are_compiled_in_processes_and_then_kept(monkeypatch):
-    monkeypatch.setattr(nvrtc.os, "cpu_count", lambda: 2)
-    pairs = [(SMALL, architecture) for architecture in (35, 70, 90)]
-    first = list(nvrtc.compile_many(pairs))
-    assert {compiled.architecture for compiled in first} == {35, 70, 90}
-    assert not any(compiled.from_cache for compiled in first)
-    assert all(compiled.from_cache for compiled in nvrtc.compile_many(pairs))
-    assert not multiprocessing.active_children()
 
 
 def test_an_error_in_a_source_is_told_in_the_compilers_words():
@@ -128,13 +117,6 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(tmp_path, monk
     monkeypatch.setenv(nvrtc.CACHE_VARIABLE, str(tmp_path / "file"))
     with pytest.raises(CurvescopeError, match="Set CURVESCOPE_CACHE to a writable folder"):
         nvrtc.compile_source(SMALL, 60)
-
-
-def test_architectures_are_read_as_people_write_them():
-    assert nvrtc.parse_architectures("sm_35, 80,sm_90,80") == (35, 80, 90)
-    for text in ("", "sm35", "80;90", "kepler"):
-        with pytest.raises(CurvescopeError, match="sm_35,sm_80"):
-            nvrtc.parse_architectures(text)
 
 
 def test_a_source_is_read_with_the_headers_beside_it(tmp_path):

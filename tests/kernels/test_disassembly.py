@@ -12,9 +12,10 @@ import pytest
 
 from curvescope.base.errors import BackendMissingError
 from curvescope.kernels import compile as nvrtc
-from curvescope.kernels import disassembly
 from curvescope.kernels.cubin import read_cubin
-from curvescope.kernels.disassembly import (
+
+from . import disassembly
+from .disassembly import (
     _INSTRUCTION,
     _SECTION,
     disassemble,

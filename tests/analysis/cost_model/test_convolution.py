@@ -7,7 +7,6 @@ from curvescope.analysis.cost_model.choice import (
     get_library,
     look_up_choice,
 )
-from curvescope.analysis.cost_model.constants import start_constants
 from curvescope.analysis.cost_model.convolution import estimate_algorithms
 from curvescope.analysis.cost_model.launches import ModelledGpu
 from curvescope.analysis.cost_model.learned import (
@@ -23,6 +22,7 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
 from ...tables import ask_each
+from .start import start_constants
 
 MACHINE = ModelledGpu(get_device("titanx_maxwell"), start_constants())
 VGG_CONV3_1 = Convolutions(np.array([8.0, 16.0]), 128, 56, 56, 256, 3, 3, 1, 1, 1, 1)

@@ -9,7 +9,6 @@ from curvescope.analysis.cost_model.constants import (
     PEAK_SHARES,
     Constants,
     constants_for,
-    start_constants,
 )
 from curvescope.analysis.cost_model.launches import TILES, ModelledGpu
 from curvescope.analysis.cost_model.networks import estimate_step, load_operations
@@ -32,6 +31,7 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
 from ...tables import ask_each
+from .start import start_constants
 
 PUBLISHED = Path(__file__).parents[3] / "benchmarks" / "published"
 

@@ -23,7 +23,7 @@ from ..decompose.mfu import Mfu
 from ..decompose.terms import IDLE, OVERHEAD, SLOW_STEPS
 from .of_peak import note_of_peaks, show_of_peak
 from .tables import table
-from .words import SAMPLES, UNITS, join_texts, share, shorten
+from .words import SAMPLES, UNITS, join_texts, number_cell, share, shorten
 
 _NO_OPERATOR = "work outside operators"  # in a sentence
 _NAMED_GROUPS = 3  # the largest groups that a sentence names
@@ -339,9 +339,7 @@ def _table(view: _View) -> RenderableType:
 def _cells(view: _View, row: Row, *, busy: bool) -> list[str]:
     """The cells of one row; of `busy` rows also the share of the busy time."""
     above = view.above(row)
-    spread, of_busy, durations, calls = "", "", "", ""
-    if row.spread_ms is not None:
-        spread = number(row.spread_ms, 2)
+    of_busy, durations, calls = "", "", ""
     if busy:
         of_busy = share(row.time_ms, view.busy_ms)
     if view.overlaps and row.duration_ms is not None:
@@ -351,7 +349,7 @@ def _cells(view: _View, row: Row, *, busy: bool) -> list[str]:
     return [
         row.label,
         number(row.time_ms),
-        spread,
+        number_cell(row.spread_ms, 2),
         share(row.time_ms, view.breakdown.time_ms),
         of_busy,
         durations,

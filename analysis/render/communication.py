@@ -12,7 +12,7 @@ from ...base.numbers import number, quantity, with_sign
 from ...profiling.recording.store import STEP
 from ..decompose.communication import Collectives, Communication
 from .tables import table
-from .words import UNITS, join_texts, share, shorten, show_ms
+from .words import UNITS, join_texts, number_cell, share, shorten, show_ms
 
 _MOST_ROWS = 8
 _RATES = (
@@ -80,7 +80,7 @@ def _cells(collectives: Collectives) -> list[str]:
         collectives.bus_gb_per_s,
         collectives.fastest_bus_gb_per_s,
     ):
-        cells.append("" if rate is None else number(rate, 3))
+        cells.append(number_cell(rate, 3))
     return cells
 
 

@@ -19,7 +19,7 @@ from ..decompose.curve import UNKNOWN
 from ..decompose.statistics import MATERIAL
 from ..decompose.terms import RECORD_DEVICE
 from .tables import table
-from .words import UNITS, dim, note_hidden, shorten, show_ms
+from .words import UNITS, dim, note_hidden, number_cell, shorten, show_ms
 
 _LAST_LOSSES = 10
 _WORSE = 3.0  # spreads of the base's last losses, from which a loss is higher
@@ -264,7 +264,7 @@ def _lines(first: str, lines: Sequence[ComparedLine], letters: str) -> Renderabl
     is_pair = len(letters) == 2
     wide = is_pair and any(math.isfinite(change.high) for change in changes)
     for line in lines:
-        times = ["" if time is None else number(time) for time in line.times_ms]
+        times = [number_cell(time) for time in line.times_ms]
         remarks = []
         for letter, remark in zip(letters[1:], line.remarks, strict=True):
             if remark:

@@ -20,7 +20,7 @@ from .documents import print_document
 from .everything import show_gaps
 from .facts import recording_line
 from .tables import table
-from .words import dim, list_values
+from .words import dim, list_values, number_cell
 
 MEMORY = text.Quantity("memory", "M", "MB", "GB", 1e3)
 _MOST_TERMS = 12
@@ -140,7 +140,7 @@ def _print_kinds(console: Console, diagnosis: MemoryDiagnosis) -> None:
         rows.add_row(kind, *(number(peak.kinds.get(kind, 0.0)) for peak in peaks))
     rows.add_section()
     rows.add_row("step", *(number(peak.memory_mb.value) for peak in peaks))
-    cached = ["" if peak.cached_mb is None else number(peak.cached_mb) for peak in peaks]
+    cached = [number_cell(peak.cached_mb) for peak in peaks]
     if any(cached):
         rows.add_row("cached beside it", *cached)
     terminal.print_below(console, rows)

@@ -15,7 +15,7 @@ from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline, RoofPoint
 from .breakdown import ABOVE_ROOF, ABOVE_ROOF_NOTE, rate
 from .of_peak import show_share
 from .tables import table
-from .words import dim, note_hidden, shorten, show_ms
+from .words import dim, note_hidden, number_cell, shorten, show_ms
 
 _BOUNDS = {"memory": "bound by memory", "compute": "bound by compute", NEITHER: "bound by neither"}
 _LIKELY = {
@@ -99,11 +99,9 @@ def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
     rows = table(drawn.by, *heads, optional=("µs a call", "calls"))
     for point in shown:
         share = "" if point.share > 0.995 else f" ({point.share:.0%})"
-        call_us, waves, occupancy = "", "", ""
+        call_us, occupancy = "", ""
         if point.calls:
             call_us = number(point.time_s * 1e6 / point.calls, 3)
-        if point.waves is not None:
-            waves = number(point.waves, 3)
         if point.occupancy is not None:
             occupancy = f"{point.occupancy:.0%}"
         rows.add_row(
@@ -111,7 +109,7 @@ def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
             number(point.time_s * 1e3),
             number(point.calls, 3),
             call_us,
-            waves,
+            number_cell(point.waves, 3),
             occupancy,
             f"{point.likely}{share}",
         )

@@ -17,6 +17,7 @@ from .breakdown import mfu_text
 from .documents import print_document
 from .names import short_devices
 from .tables import TextTable, table
+from .words import number_cell
 
 if TYPE_CHECKING:
     from ...profiling.recording.store import Recording
@@ -135,18 +136,14 @@ def _table_of_devices(cells: Sequence[Cell]) -> TextTable:
     made = table(*heads, words=("step", "device", "framework"), optional=("MFU",))
     fastest = sorted(cells, key=lambda cell: cell.time_ms or math.inf)
     for cell in sorted(fastest, key=lambda cell: (cell.network, cell.mode)):
-        rate, mfu = "", ""
-        if cell.samples_per_s is not None:
-            rate = number(cell.samples_per_s)
-        if cell.mfu is not None:
-            mfu = mfu_text(cell.mfu)
+        mfu = "" if cell.mfu is None else mfu_text(cell.mfu)
         made.add_row(
             cell.network,
             cell.configuration,
             cell.device_and_origin,
             cell.framework,
             _text(cell),
-            rate,
+            number_cell(cell.samples_per_s),
             mfu,
         )
     return made

@@ -28,9 +28,6 @@ SOURCE_FOLDER = Path(__file__).parent / "cuda"
 # wgmma is of this target alone, which NVRTC knows from 12.0 on.
 HOPPER, HOPPER_NVRTC = "sm_90a", (12, 0)
 CACHE_VARIABLE = "CURVESCOPE_CACHE"
-# With -v, ptxas logs registers and spills; spills are reported nowhere else.
-OPTIONS = ("--std=c++17", "--ptxas-options=-v")
-
 _GET_NVRTC = (
     "NVRTC, NVIDIA's runtime compiler, is missing: `pip install nvidia-cuda-nvrtc-cu11` (Kepler to "
     "Hopper, 23 MB; Linux x86-64; the extra nvrtc), or put the lib folder of a CUDA toolkit on "
@@ -48,20 +45,6 @@ class CudaSource:
     headers: tuple[tuple[str, str], ...] = ()
     # the only one, e.g. sm_90a, for instructions that one architecture alone has
     target: str | None = None
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A source for one architecture, e.g. 80 for sm_80: the cubin, the log of NVRTC and ptxas,
-    NVRTC's version.
-    """
-
-    source: str
-    architecture: int
-    cubin: bytes
-    log: str
-    nvrtc: str
-    from_cache: bool
 
 
 def own_sources() -> tuple[CudaSource, ...]:
@@ -84,49 +67,33 @@ def read_source(path: Path) -> CudaSource:
         raise CurvescopeError(f"{path} cannot be read as CUDA C++: {error}.") from error
 
 
-def compile_source(source: CudaSource, architecture: int) -> Compiled:
-    """Compile a source, without includes other than its own headers, or take its cubin from the
-    cache.
+def compile_source(source: CudaSource, architecture: int) -> bytes:
+    """The cubin of a source for one architecture, e.g. 80 for sm_80, from the cache if it is there;
+    a source includes no other headers than its own.
     """
-    if cached := read_cached(source, architecture):
-        return cached
     compiler = _compiler_of(source, architecture)
-    cubin, log = compiler.compile(source, _options(source, architecture))
-    cubin_path, log_path = _cache_paths(source, architecture)
-    # Write the cubin last: where it exists, its log does too.
-    _write_atomically(log_path, log.encode())
-    _write_atomically(cubin_path, cubin)
-    return Compiled(source.name, architecture, cubin, log, compiler.version_text, False)
-
-
-def read_cached(source: CudaSource, architecture: int) -> Compiled | None:
-    """The cached result for this source, these options and this compiler; None if there is none."""
-    cubin_path, log_path = _cache_paths(source, architecture)
+    path = _cache_path(source, architecture, compiler)
     with contextlib.suppress(OSError):
-        cubin, log = cubin_path.read_bytes(), log_path.read_text(encoding="utf-8")
-        nvrtc = _compiler_of(source, architecture).version_text
-        return Compiled(source.name, architecture, cubin, log, nvrtc, True)
-    return None
+        return path.read_bytes()
+    cubin, _ = compiler.compile(source, _options(source, architecture))
+    _write_atomically(path, cubin)
+    return cubin
 
 
 def _options(source: CudaSource, architecture: int) -> tuple[str, ...]:
-    return (f"--gpu-architecture={source.target or f'sm_{architecture}'}", *OPTIONS)
+    target = source.target or f"sm_{architecture}"
+    return (f"--gpu-architecture={target}", "--std=c++17")
 
 
 def _compiler_of(source: CudaSource, architecture: int) -> Nvrtc:
     return compiler_for(architecture, HOPPER_NVRTC if source.target == HOPPER else (0, 0))
 
 
-def _cache_paths(source: CudaSource, architecture: int) -> tuple[Path, Path]:
-    """Paths of the cubin and its log, named by a hash of sources, headers, options and compiler
-    version.
-    """
-    nvrtc = _compiler_of(source, architecture).version_text
-    content = repr((source, _options(source, architecture), nvrtc))
+def _cache_path(source: CudaSource, architecture: int, compiler: Nvrtc) -> Path:
+    """Path of the cubin, named by a hash of sources, headers, options and compiler version."""
+    content = repr((source, _options(source, architecture), compiler.version_text))
     digest = hashlib.sha256(content.encode()).hexdigest()
-    stem = f"{source.name}-sm_{architecture}-{digest[:32]}"
-    folder = cache_folder()
-    return folder / f"{stem}.cubin", folder / f"{stem}.log"
+    return cache_folder() / f"{source.name}-sm_{architecture}-{digest[:32]}.cubin"
 
 
 def cache_folder() -> Path:

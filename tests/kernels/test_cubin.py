@@ -49,20 +49,20 @@ extern "C" __global__ void dynamic(float* a) {
 BEYOND = (100, 120)
 
 
-pytestmark = pytest.mark.usefixtures("kept_cubins")
-
-
 def compiled(source, architecture):
+    """The cubin, and what ptxas says of its kernels."""
     try:
-        return nvrtc.compile_source(source, architecture)
+        compiler = nvrtc._compiler_of(source, architecture)
+        options = (*nvrtc._options(source, architecture), "--ptxas-options=-v")
+        return compiler.compile(source, options)
     except BackendMissingError as error:
         pytest.skip(str(error))
 
 
-def assert_as_ptxas_says(result):
+def assert_as_ptxas_says(cubin, log):
     """Returns the kernels by name, and the bytes that each stores by spills."""
-    kernels = read_cubin(result.cubin)
-    _, *parts = re.split(r"Compiling entry function '([^']+)'", result.log)
+    kernels = read_cubin(cubin)
+    _, *parts = re.split(r"Compiling entry function '([^']+)'", log)
     said = dict(zip(parts[::2], parts[1::2], strict=True))
     assert {kernel.name for kernel in kernels} == set(said)
     for kernel in kernels:
@@ -88,7 +88,7 @@ def read_spills(said):
 @pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES + BEYOND)
 def test_every_figure_is_what_ptxas_says(architecture):
     kernels, stored = assert_as_ptxas_says(
-        compiled(nvrtc.CudaSource("resources", RESOURCES), architecture)
+        *compiled(nvrtc.CudaSource("resources", RESOURCES), architecture)
     )
     much = kernels["much"]
     assert (much.shared_bytes, much.local_bytes, much.max_threads, much.parameter_bytes) == (
@@ -109,7 +109,7 @@ def test_every_figure_is_what_ptxas_says(architecture):
 @ask_each(("name", "architecture"), [("gemm", 35), ("convolution", 90)])
 def test_our_tile_products_are_read_as_ptxas_says(name, architecture):
     (source,) = (source for source in nvrtc.own_sources() if source.name == name)
-    kernels, _ = assert_as_ptxas_says(compiled(source, architecture))
+    kernels, _ = assert_as_ptxas_says(*compiled(source, architecture))
     assert_as_designed(kernels, architecture)
 
 
@@ -127,7 +127,7 @@ def assert_as_designed(kernels, architecture):
 @pytest.mark.parametrize("architecture", [37, 61, 86])  # between those of the fast tests, 35 and 90
 def test_all_our_kernels_are_read_as_ptxas_says(architecture):
     for source in nvrtc.own_sources():
-        kernels, stored = assert_as_ptxas_says(compiled(source, architecture))
+        kernels, stored = assert_as_ptxas_says(*compiled(source, architecture))
         if source.name in ("gemm", "convolution"):
             assert_as_designed(kernels, architecture)
         # A tile product holds 64 sums in 128 registers: it may lose a few around the loop, but none
@@ -143,7 +143,7 @@ def test_what_is_not_a_cubin_is_refused():
 
 def test_half_a_cubin_is_refused():
     """Cut anywhere, it is an error of ours, never another one and never half the kernels."""
-    whole = compiled(nvrtc.CudaSource("resources", RESOURCES), 60).cubin
+    whole, _ = compiled(nvrtc.CudaSource("resources", RESOURCES), 60)
     for end in range(0, len(whole) - 1, 97):
         with pytest.raises(CurvescopeError, match="cubin"):
             read_cubin(whole[:end])

@@ -145,4 +145,4 @@ def _means(rows: pd.DataFrame, keys: Sequence[str], column: str) -> list[float]:
     sums = groups[["weighed", "weight"]].sum(min_count=1)
     weight = sums["weight"]
     means = sums["weighed"] / weight.where(weight > 0)
-    return means.astype(float).tolist()
+    return list(means.astype(float))

@@ -207,10 +207,8 @@ def _draw_cost(chart: Chart, page: Page, sizes: Sequence[float]) -> None:
 def roofline_svg(drawn: Roofline, title: str) -> str:
     """Achieved FLOP/s over FLOPs per byte of DRAM. Lines are roofs; the longest six have names."""
     placed = _place_points(drawn)
-    compute, memory = [], []
-    for roof in drawn.roofs:
-        kind = compute if roof.level == "compute" else memory
-        kind.append(roof)
+    compute = [roof for roof in drawn.roofs if roof.level == "compute"]
+    memory = [roof for roof in drawn.roofs if roof.level != "compute"]
     chart = _frame(drawn.by, title, placed, compute, memory)
     ticks = []
     for rate in chart.up.ticks():

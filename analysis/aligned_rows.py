@@ -207,7 +207,7 @@ def _align_by_position(
             [row for row, works in order.items() if not phased or works[0].phase == phase]
             for order in orders
         ]
-        for between in _differing(*listed):
+        for between in _find_differences(*listed):
             alone = [[work for work in rows if isinstance(work, _Work)] for rows in between]
             if all(alone):
                 row = " → ".join(map(_names, alone)), phase
@@ -215,7 +215,7 @@ def _align_by_position(
                     rows.update(dict.fromkeys(works, row))
 
 
-def _differing(left: list[Any], right: list[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
+def _find_differences(left: list[Any], right: list[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
     """The parts of two sequences that differ, in order, the same whichever is first."""
     swapped = repr(right) < repr(left)
     first, second = (right, left) if swapped else (left, right)

@@ -236,7 +236,7 @@ def explain_log(recording: Recording) -> LogCurve:
         noise = _noise(curve)
         if noise is None:
             edges, beyond = _edges(curve, pooled, times_ns, limit, padded)
-            batching = _batching(curve)
+            batching = _compare_ends(curve)
         if limit:
             padding = _weigh_padding(curve, sizes, pooled, limit, padded)
     return LogCurve(
@@ -314,7 +314,7 @@ def _noise(curve: Curve) -> float | None:
     return spread if spread > _MOST_SPREAD else None
 
 
-def _batching(curve: Curve) -> Batching:
+def _compare_ends(curve: Curve) -> Batching:
     """The tokens per second of the largest size over the smallest's, with a logarithmic
     interval.
     """

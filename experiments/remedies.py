@@ -65,23 +65,23 @@ class RemedyPlan:
         """The experiments that fit the time, the best first; the leaders of a first screen come
         before a second one.
         """
-        yield from self._fitting(self._test_suggested())
+        yield from self._list_fitting(self._test_suggested())
         screen, fresh = self._screen(), self._confirm()
-        yield from self._fitting(*((fresh, screen) if self._made else (screen, fresh)))
+        yield from self._list_fitting(*((fresh, screen) if self._made else (screen, fresh)))
 
     def together(self) -> Iterator[Experiment]:
         """Fresh rounds of the changes that add to each other; where nothing saves, a test that
         rules out the others.
         """
-        yield from self._fitting(self._together(), self._rule_out())
+        yield from self._list_fitting(self._together(), self._rule_out())
 
     def further(self) -> Iterator[Experiment]:
         """Experiments for time that is left: more rounds of open changes, and changes with a long
         set-up.
         """
-        yield from self._fitting(self._again(), self._costly())
+        yield from self._list_fitting(self._again(), self._costly())
 
-    def _fitting(self, *experiments: Experiment | None) -> Iterator[Experiment]:
+    def _list_fitting(self, *experiments: Experiment | None) -> Iterator[Experiment]:
         for wanted in filter(None, experiments):
             for batches in self._batches(wanted):
                 if fitting := self._fit_at(wanted, batches):

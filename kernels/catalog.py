@@ -1,7 +1,6 @@
 """Our own CUDA kernels as data: source file, launch configuration, and work of one launch.
 
-The sources in kernels/cuda explain how they work; `bench compile` shows their resources on each
-architecture.
+The sources in kernels/cuda explain how they work.
 """
 
 from __future__ import annotations

@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import itertools
 import os
-import re
 import site
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,22 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import BackendMissingError, CurvescopeError
-from ..profiling.hardware.host import usable_cores
-from ..profiling.measure.processes import call_many
-from ..profiling.measure.visits import KILLED, Empty
 from ..profiling.recording.atomic_files import atomic_file
 
-# Architectures that `bench compile` covers: Kepler to Hopper, the data centre and desktop parts.
+# Kepler to Hopper, the data centre and desktop parts.
 ARCHITECTURES = (35, 37, 50, 52, 60, 61, 70, 75, 80, 86, 89, 90)
 SOURCE_FOLDER = Path(__file__).parent / "cuda"
 # wgmma is of this target alone, which NVRTC knows from 12.0 on.
 HOPPER, HOPPER_NVRTC = "sm_90a", (12, 0)
 CACHE_VARIABLE = "CURVESCOPE_CACHE"
-# With -v, ptxas logs registers and spills; spills are reported nowhere else.
-OPTIONS = ("--std=c++17", "--ptxas-options=-v")
-
-# Each compiling process takes some 150 MB; there are about 70 cubins in all.
-_MOST_WORKERS = 8
 _GET_NVRTC = (
     "NVRTC, NVIDIA's runtime compiler, is missing: `pip install nvidia-cuda-nvrtc-cu11` (Kepler to "
     "Hopper, 23 MB; Linux x86-64; the extra nvrtc), or put the lib folder of a CUDA toolkit on "
@@ -55,20 +45,6 @@ class CudaSource:
     headers: tuple[tuple[str, str], ...] = ()
     # the only one, e.g. sm_90a, for instructions that one architecture alone has
     target: str | None = None
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A source for one architecture, e.g. 80 for sm_80: the cubin, the log of NVRTC and ptxas,
-    NVRTC's version.
-    """
-
-    source: str
-    architecture: int
-    cubin: bytes
-    log: str
-    nvrtc: str
-    from_cache: bool
 
 
 def own_sources() -> tuple[CudaSource, ...]:
@@ -91,81 +67,33 @@ def read_source(path: Path) -> CudaSource:
         raise CurvescopeError(f"{path} cannot be read as CUDA C++: {error}.") from error
 
 
-def compile_source(source: CudaSource, architecture: int) -> Compiled:
-    """Compile a source, without includes other than its own headers, or take its cubin from the
-    cache.
+def compile_source(source: CudaSource, architecture: int) -> bytes:
+    """The cubin of a source for one architecture, e.g. 80 for sm_80, from the cache if it is there;
+    a source includes no other headers than its own.
     """
-    if cached := read_cached(source, architecture):
-        return cached
     compiler = _compiler_of(source, architecture)
-    cubin, log = compiler.compile(source, _options(source, architecture))
-    cubin_path, log_path = _cache_paths(source, architecture)
-    # Write the cubin last: where it exists, its log does too.
-    _write_atomically(log_path, log.encode())
-    _write_atomically(cubin_path, cubin)
-    return Compiled(source.name, architecture, cubin, log, compiler.version_text, False)
-
-
-def read_cached(source: CudaSource, architecture: int) -> Compiled | None:
-    """The cached result for this source, these options and this compiler; None if there is none."""
-    cubin_path, log_path = _cache_paths(source, architecture)
+    path = _cache_path(source, architecture, compiler)
     with contextlib.suppress(OSError):
-        cubin, log = cubin_path.read_bytes(), log_path.read_text(encoding="utf-8")
-        nvrtc = _compiler_of(source, architecture).version_text
-        return Compiled(source.name, architecture, cubin, log, nvrtc, True)
-    return None
-
-
-def compile_many(pairs: Sequence[tuple[CudaSource, int]]) -> Iterator[Compiled]:
-    """Compile every (source, architecture) on all cores, and yield cubins in the order of
-    completion.
-
-    Processes are used because NVRTC compiles on one thread at a time. Finished cubins stay in the
-    cache after an interruption.
-    """
-    cached = {pair: read_cached(*pair) for pair in pairs}
-    yield from filter(None, cached.values())
-    missing = [pair for pair in pairs if cached[pair] is None]
-    # the longest first, so that all cores finish together
-    missing.sort(key=lambda pair: -len(pair[0].text))
-    workers = min(usable_cores(), len(missing), _MOST_WORKERS)
-    if workers < 2:
-        yield from itertools.starmap(compile_source, missing)
-        return
-    for _, compiled in call_many(_compile_pair, missing, workers):
-        if not isinstance(compiled, Empty):
-            yield compiled
-        elif compiled.why == KILLED:
-            raise CurvescopeError(
-                "A compiling process was killed, perhaps for lack of memory. Finished cubins are "
-                "kept: try again."
-            )
-        else:
-            raise CurvescopeError(compiled.detail)
-
-
-def _compile_pair(pair: tuple[CudaSource, int]) -> Compiled:
-    return compile_source(*pair)
+        return path.read_bytes()
+    cubin, _ = compiler.compile(source, _options(source, architecture))
+    _write_atomically(path, cubin)
+    return cubin
 
 
 def _options(source: CudaSource, architecture: int) -> tuple[str, ...]:
-    return (f"--gpu-architecture={source.target or f'sm_{architecture}'}", *OPTIONS)
+    target = source.target or f"sm_{architecture}"
+    return (f"--gpu-architecture={target}", "--std=c++17")
 
 
 def _compiler_of(source: CudaSource, architecture: int) -> Nvrtc:
     return compiler_for(architecture, HOPPER_NVRTC if source.target == HOPPER else (0, 0))
 
 
-def _cache_paths(source: CudaSource, architecture: int) -> tuple[Path, Path]:
-    """Paths of the cubin and its log, named by a hash of sources, headers, options and compiler
-    version.
-    """
-    nvrtc = _compiler_of(source, architecture).version_text
-    content = repr((source, _options(source, architecture), nvrtc))
+def _cache_path(source: CudaSource, architecture: int, compiler: Nvrtc) -> Path:
+    """Path of the cubin, named by a hash of sources, headers, options and compiler version."""
+    content = repr((source, _options(source, architecture), compiler.version_text))
     digest = hashlib.sha256(content.encode()).hexdigest()
-    stem = f"{source.name}-sm_{architecture}-{digest[:32]}"
-    folder = cache_folder()
-    return folder / f"{stem}.cubin", folder / f"{stem}.log"
+    return cache_folder() / f"{source.name}-sm_{architecture}-{digest[:32]}.cubin"
 
 
 def cache_folder() -> Path:
@@ -193,14 +121,6 @@ def _write_atomically(path: Path, content: bytes) -> None:
             f"Compiled kernels cannot be cached in {path.parent}: {why}. "
             f"Set {CACHE_VARIABLE} to a writable folder."
         ) from error
-
-
-def parse_architectures(text: str) -> tuple[int, ...]:
-    """Parse a list of architectures, e.g. `sm_35,sm_80` or `35,80`."""
-    if not re.fullmatch(r"\s*(sm_)?\d{2,3}\s*(,\s*(sm_)?\d{2,3}\s*)*", text):
-        raise CurvescopeError(f"{text}: write architectures like sm_35,sm_80.")
-    numbers = map(int, re.findall(r"\d+", text))
-    return tuple(dict.fromkeys(numbers))
 
 
 class Nvrtc:

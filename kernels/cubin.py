@@ -1,5 +1,4 @@
-"""Reads the resources of a cubin's kernels from the ELF file: registers, shared, local and constant
-memory.
+"""Reads the resources of a cubin's kernels from the ELF file: registers, shared and local memory.
 
 NVIDIA publishes no specification: the layout follows `readelf` and the listing of `nvdisasm`, which
 names every attribute. Every value is tested against ptxas's report of the same kernel.
@@ -7,7 +6,6 @@ names every attribute. Every value is tested against ptxas's report of the same 
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -42,10 +40,7 @@ class KernelResources:
     registers_per_thread: int
     shared_bytes: int  # static, per block; the dynamic shared memory of a launch is not in a cubin
     local_bytes: int  # stack frame per thread: arrays indexed at run time, and spilled registers
-    # by bank; bank 0 holds values of the driver and then the parameters
-    constant_bytes: Mapping[int, int]
     parameter_bytes: int
-    code_bytes: int  # with padding at the end
     max_threads: int | None  # largest block by `__launch_bounds__`; None without
 
 
@@ -153,18 +148,11 @@ def _resources(
     shared_bytes = _size(sections, f".nv.shared.{name}")
     if shared_bytes and architecture >= _RESERVED_IN_SECTION_FROM:
         shared_bytes -= _RESERVED_SHARED_BYTES
-    bank = re.compile(rf"\.nv\.constant(\d+)\.{re.escape(name)}")
     return KernelResources(
         name=name,
         registers_per_thread=by_symbol[_EIATTR_REGCOUNT],
         shared_bytes=shared_bytes,
         local_bytes=by_symbol[_EIATTR_FRAME_SIZE],
-        constant_bytes={
-            int(m[1]): section.size
-            for title, section in sections.items()
-            if (m := bank.fullmatch(title))
-        },
         parameter_bytes=parameter_bytes,
-        code_bytes=sections[f".text.{name}"].size,
         max_threads=max_threads,
     )

@@ -11,7 +11,7 @@ from typing import Any
 # Answers that a process keeps, although they depend on what a test may change: PATH, or which
 # devices there are.
 _ANSWERS = (
-    ("curvescope.kernels.disassembly", "find_disassemblers"),
+    ("tests.kernels.disassembly", "find_disassemblers"),
     ("curvescope.profiling.hardware.energy", "meter_of"),
     ("curvescope.profiling.hardware.stream_clock", "_open_clock"),
 )

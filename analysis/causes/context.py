@@ -161,13 +161,15 @@ def _changes_below(term: TermUses) -> bool:
     """Whether a bend changes between its two smaller sizes: other kernels run at the smallest, and
     the time of a sample changes by far the most there.
     """
-    first, middle, last = (term.time_ms(batch) / batch for batch in term.functional.conditions)
-    smallest, second, _ = term.functional.conditions
-    if min(first, middle, last) <= 0 or term.main_kernel(smallest) == term.main_kernel(second):
+    sizes = term.functional.conditions
+    first, middle, last = (term.time_ms(size) / size for size in sizes)
+    if min(first, middle, last) <= 0:
         return False
-    left = abs(math.log(middle / first))
-    right = abs(math.log(last / middle))
-    return left > _FAR_MORE * right
+    if term.main_kernel(sizes[0]) == term.main_kernel(sizes[1]):
+        return False
+    below = math.log(middle / first)
+    above = math.log(last / middle)
+    return abs(below) > _FAR_MORE * abs(above)
 
 
 def count_faults(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dict[Key, float]]:
@@ -201,13 +203,15 @@ def read_operands(
     calls: dict[int, dict[Key, list[Mapping[str, Any]]]] = {}
     for row in operators.to_pylist():
         terms = calls.setdefault(row["batch"], {})
-        terms.setdefault(_key_of(row, names), []).append(row)
+        of_term = terms.setdefault(_key_of(row, names), [])
+        of_term.append(row)
     operands: dict[int, dict[Key, TermOperands]] = {}
     for batch, terms in calls.items():
-        operands[batch] = {}
+        of_batch: dict[Key, TermOperands] = {}
         for key, rows in terms.items():
             layer = key.layer or ""
-            operands[batch][key] = _read_term(layer, rows, members.get(layer, 0))
+            of_batch[key] = _read_term(layer, rows, members.get(layer, 0))
+        operands[batch] = of_batch
     return operands
 
 
@@ -216,7 +220,7 @@ def weights_of(operands: Mapping[int, Mapping[Key, TermOperands]]) -> tuple[str,
     names: dict[str, None] = {}
     for of_batch in operands.values():
         for term in of_batch.values():
-            names.update(dict.fromkeys(term.weights))
+            names |= dict.fromkeys(term.weights)
     return tuple(names)
 
 
@@ -226,17 +230,20 @@ def _read_term(layer: str, calls: Sequence[Mapping[str, Any]], members: int) -> 
     weights: Counter[str] = Counter()
     denormals, distinct = _Mean(), _Mean()
     for row in calls:
-        types = [dtype for dtype in _DTYPE.findall(row["arguments"]) if dtype in _FLOATING]
+        op, arguments = row["op"], row["arguments"]
+        types = [dtype for dtype in _DTYPE.findall(arguments) if dtype in _FLOATING]
         if types:
-            dtypes.setdefault(row["op"], set()).add(TORCH_DTYPES[types[0]])
+            of_op = dtypes.setdefault(op, set())
+            of_op.add(TORCH_DTYPES[types[0]])
         if row["numbers"] is None:
             continue
-        duration_ns, numbers = row["duration_ns"] or 1, decode_numbers(row["numbers"])
+        duration_ns = row["duration_ns"] or 1
+        numbers = decode_numbers(row["numbers"])
         denormals.add(duration_ns, numbers.denormals)
         distinct.add(duration_ns, numbers.distinct)
-        if row["op"].removeprefix("aten::") in PRODUCTS:
-            parameters = dict.fromkeys(_matrices(row["arguments"], numbers), duration_ns)
-            weights += Counter(parameters)
+        if op.removeprefix("aten::") in PRODUCTS:
+            for name in dict.fromkeys(_matrices(arguments, numbers)):
+                weights[name] += duration_ns
     return TermOperands(
         {op: frozenset(names) for op, names in dtypes.items()},
         tuple(name for name, _ in weights.most_common()),
@@ -250,7 +257,8 @@ class _Mean:
     """The mean of the known shares over the times beside them; None if none is known."""
 
     def __init__(self) -> None:
-        self._total, self._total_ns = 0.0, 0
+        self._total = 0.0
+        self._total_ns = 0
 
     def add(self, duration_ns: int, share: float | None) -> None:
         """Add a share, None where it is unknown, of a call that took so long."""
@@ -261,7 +269,9 @@ class _Mean:
     @property
     def value(self) -> float | None:
         """The mean so far."""
-        return self._total / self._total_ns if self._total_ns else None
+        if not self._total_ns:
+            return None
+        return self._total / self._total_ns
 
 
 def _matrices(arguments: str, numbers: CallNumbers) -> Iterator[str]:
@@ -278,59 +288,75 @@ def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:
     slowed: dict[Key, dict[int, SlowDown]] = {}
     for row in rows.itertuples():
         key = Key.of(row.layer, row.phase, KERNELS)
-        slowed.setdefault(key, {})[int(row.batch)] = _slow_down(row, row.own_ms)
+        of_term = slowed.setdefault(key, {})
+        of_term[int(row.batch)] = _slow_down(row, row.own_ms)
     amounts = rows.drop(columns=["layer", "phase"])
     amounts["error_ms"] **= 2
     whole = amounts.groupby("batch").sum()
     whole["error_ms"] **= 0.5
+    communication = Key(None, None, COMMUNICATION)
     for row in whole.reset_index().itertuples():
-        of_all = slowed.setdefault(Key(None, None, COMMUNICATION), {})
+        of_all = slowed.setdefault(communication, {})
         of_all[int(row.batch)] = _slow_down(row, row.shared_ms)
     return slowed
 
 
 def _slow_down(row: Any, time_ms: float) -> SlowDown:
     """The slow-down of a row, of which so much is in the time of the term."""
-    error_ms = abs(row.error_ms * time_ms / row.excess_ms) if row.excess_ms else 0.0
-    return SlowDown(float(time_ms), float(error_ms), float(row.expected_ms), float(row.excess_ms))
+    expected_ms, excess_ms = float(row.expected_ms), float(row.excess_ms)
+    error_ms = 0.0
+    if excess_ms:
+        error_ms = abs(float(row.error_ms) * time_ms / excess_ms)
+    return SlowDown(float(time_ms), float(error_ms), expected_ms, excess_ms)
 
 
 def _uses(rows: pd.DataFrame, used: Mapping[int, list[int]]) -> dict[Key, list[Use]]:
-    rows = rows if "op" in rows else rows.assign(op=None)
+    """The launches of each term and batch size, per step, one entry for each kind of launch."""
+    if "op" not in rows:
+        rows = rows.assign(op=None)
     keys = [*_TERM, "batch", "name", "op", *_GEOMETRY, *_SIZES]
     products = {name: _product(rows, columns) for name, columns in _GEOMETRY.items()}
-    grouped = rows.assign(**products).groupby(keys, dropna=False, sort=False, observed=True)
+    rows = rows.assign(**products)
+    grouped = rows.groupby(keys, dropna=False, sort=False, observed=True)
     sums = grouped[["exclusive_ms", "calls", *_WORK]].sum(min_count=1)
     counted_all = grouped[_COUNTED].count().eq(grouped.size(), axis=0)
     sums[_COUNTED] = sums[_COUNTED].where(counted_all)
     uses: dict[Key, list[Use]] = {}
     for row in sums.reset_index().to_dict("records"):
-        batch = int(row["batch"])
-        n = len(used[batch])
-        sizes: dict[str, int | None] = {}
-        for column in (*_GEOMETRY, *_SIZES):
-            sizes[column] = None if pd.isna(row[column]) else int(row[column])
-        amounts: dict[str, float | None] = {}
-        for column in _WORK:
-            amounts[column] = None if pd.isna(row[column]) else float(row[column]) / n
-        time_ms = float(row["exclusive_ms"]) / n
-        use = Use(
-            batch=batch,
-            name=str(row["name"]),
-            op=None if pd.isna(row["op"]) else str(row["op"]),
-            time_ms=time_ms,
-            share=time_ms,
-            calls=float(row["calls"]) / n,
-            **sizes,
-            **amounts,  # type: ignore[arg-type]
-        )
-        key = Key.of(row["layer"], row["phase"], row["kind"])
-        uses.setdefault(key, []).append(use)
+        known: dict[str, Any] = {}
+        for column, value in row.items():
+            known[str(column)] = None if pd.isna(value) else value
+        batch = int(known["batch"])
+        key = Key.of(known["layer"], known["phase"], known["kind"])
+        of_term = uses.setdefault(key, [])
+        of_term.append(_use_of(known, batch, len(used[batch])))
     return uses
 
 
+def _use_of(row: Mapping[str, Any], batch: int, steps: int) -> Use:
+    """One kind of launch, from its sums over so many steps; None in a row is unknown."""
+    numbers: dict[str, Any] = {}
+    for column in (*_GEOMETRY, *_SIZES):
+        value = row[column]
+        numbers[column] = None if value is None else int(value)
+    for column in _WORK:
+        value = row[column]
+        numbers[column] = None if value is None else float(value) / steps
+    time_ms = float(row["exclusive_ms"]) / steps
+    return Use(
+        batch=batch,
+        name=str(row["name"]),
+        op=row["op"],
+        time_ms=time_ms,
+        share=time_ms,
+        calls=float(row["calls"]) / steps,
+        **numbers,
+    )
+
+
 def _product(rows: pd.DataFrame, columns: tuple[str, ...]) -> Any:
-    numbers = rows[list(columns)].astype("Float64").astype("float64")
+    nullable = rows[list(columns)].astype("Float64")
+    numbers = nullable.astype("float64")
     return numbers.prod(axis=1, skipna=False).to_numpy()
 
 
@@ -340,7 +366,9 @@ class _Facts:
     def __init__(self, recorded: Recorded) -> None:
         self._recorded = recorded
         self._steps = select_used_steps(recorded.steps)
-        self._calls = None if recorded.api_calls is None else CallsOfHost(recorded.api_calls)
+        self._calls: CallsOfHost | None = None
+        if recorded.api_calls is not None:
+            self._calls = CallsOfHost(recorded.api_calls)
 
     def of_batch(
         self, batch: int, used: list[int], rows: pd.DataFrame, graph: tuple[int, bool] | None
@@ -349,18 +377,19 @@ class _Facts:
         recorded = self._recorded
         steps = self._steps[self._steps["batch"] == batch]
         timed = steps[~steps["profiled"].astype(bool)]
-        idle, exclusive_ms = rows["name"] == IDLE, rows["exclusive_ms"]
+        is_idle = rows["name"] == IDLE
+        idle, kernels = rows[is_idle], rows[~is_idle]
         clock_hz, reasons = mean_clock(steps, recorded.clocks)
         graph_batch, graph_marked = graph or (None, False)
         host: dict[str, HostCalls] = {}
         if self._calls is not None:
-            is_used = steps["step"].isin(used)
-            host = self._calls.count_inside(steps.loc[is_used, ["start_ns", "duration_ns"]])
+            profiled = steps[steps["step"].isin(used)]
+            host = self._calls.count_inside(profiled)
         return BatchFacts(
             timed_ms=durations_ms(timed),
-            idle_ms=float(exclusive_ms[idle].sum()) / len(used),
-            kernel_ms=float(exclusive_ms[~idle].sum()) / len(used),
-            kernel_calls=float(rows["calls"][~idle].sum()) / len(used),
+            idle_ms=float(idle["exclusive_ms"].sum()) / len(used),
+            kernel_ms=float(kernels["exclusive_ms"].sum()) / len(used),
+            kernel_calls=float(kernels["calls"].sum()) / len(used),
             host=host,
             peak_memory_bytes=_largest(steps, "peak_memory_bytes"),
             allocator_retries=_largest(steps, "allocator_retries"),
@@ -384,7 +413,8 @@ def _find_paced(rows: pd.DataFrame, used: Sequence[int]) -> dict[Key, Paced]:
         return {}
     paced = {}
     for (layer, phase), of_term in inside.groupby(_TERM[:2], dropna=False):
-        paced[Key.of(layer, phase, KERNELS)] = mean_paced(of_term, len(used))
+        key = Key.of(layer, phase, KERNELS)
+        paced[key] = mean_paced(of_term, len(used))
     return paced
 
 
@@ -393,12 +423,15 @@ def _host_use(timed: pd.DataFrame) -> MeanHostUse | None:
         return None
     means = []
     for name in _HOST_USE:
-        mean = timed[name].astype("Float64").mean(skipna=False)
+        values = timed[name].astype("Float64")
+        mean = values.mean(skipna=False)
         means.append(None if pd.isna(mean) else float(mean))
     cpu, system, faults, wait = means
     if cpu is None or system is None or faults is None:
         return None
-    return MeanHostUse(cpu / 1e6, system / 1e6, faults, None if wait is None else wait / 1e6)
+    if wait is not None:
+        wait /= 1e6
+    return MeanHostUse(cpu / 1e6, system / 1e6, faults, wait)
 
 
 class CallsOfHost:
@@ -436,13 +469,18 @@ class CallsOfHost:
 
 def _text(rows: pd.DataFrame, column: str) -> str | None:
     """The first value of a column that every step of a batch size shares; None if unknown."""
-    values = rows[column].dropna() if column in rows else pd.Series(dtype=object)
+    values = _known_values(rows, column)
     return None if values.empty else str(values.iloc[0])
 
 
 def _largest(rows: pd.DataFrame, column: str) -> float | None:
-    values = rows[column].dropna() if column in rows else pd.Series(dtype=float)
+    values = _known_values(rows, column)
     return None if values.empty else float(values.max())
+
+
+def _known_values(rows: pd.DataFrame, column: str) -> pd.Series:
+    """What a column has; nothing where there is no such column."""
+    return rows.get(column, pd.Series(dtype=object)).dropna()
 
 
 def mean_clock(
@@ -453,10 +491,10 @@ def mean_clock(
     The clock is the one that the steps themselves counted. Without it, samples inside steps count;
     on a CPU also those between them, where a GPU is idle and its clock another one.
     """
-    none = pd.Series(dtype=object)
-    counted = steps.get("sm_clock_hz", none).dropna()
+    counted = _known_values(steps, "sm_clock_hz")
     clock_hz = float(counted.mean()) if len(counted) else None
-    reasons = reasons_in(map(str, steps.get("throttle_reasons", none).dropna()))
+    throttled = _known_values(steps, "throttle_reasons")
+    reasons = reasons_in(map(str, throttled))
     if clocks is None or clocks.empty or steps["start_ns"].isna().any():
         return clock_hz, reasons
     taken = clocks["start_ns"].to_numpy(np.int64)
@@ -465,13 +503,17 @@ def mean_clock(
         of_gpu = clocks["device"].notna().to_numpy(bool)
     begins = steps["start_ns"].to_numpy(np.int64)
     ends = begins + steps["duration_ns"].to_numpy(np.int64)
-    in_visit, in_step = np.zeros(len(taken), bool), np.zeros(len(taken), bool)
+    in_step = np.zeros(len(taken), bool)
     for begin, end in zip(begins, ends, strict=True):
         in_step |= (begin <= taken) & (taken <= end)
+    in_visit = np.zeros(len(taken), bool)
     for visit in steps.groupby("round").indices.values():
-        in_visit |= (begins[visit].min() <= taken) & (taken <= ends[visit].max())
-    reasons |= reasons_in(map(str, clocks.loc[in_visit, "throttle_reasons"].dropna()))
-    sampled = clocks.loc[in_step | in_visit & ~of_gpu, "sm_clock_hz"].dropna()
+        begin, end = begins[visit].min(), ends[visit].max()
+        in_visit |= (begin <= taken) & (taken <= end)
+    throttled = _known_values(clocks[in_visit], "throttle_reasons")
+    reasons |= reasons_in(map(str, throttled))
+    of_interest = in_step | in_visit & ~of_gpu
+    sampled = _known_values(clocks[of_interest], "sm_clock_hz")
     if clock_hz is None and len(sampled):
         clock_hz = float(sampled.mean())
     return clock_hz, reasons

@@ -44,12 +44,15 @@ def _differ(numbers: TermOperands, fastest: TermOperands) -> bool:
     """Whether the numbers at a batch size may be slower than those at the fastest one; False if
     unknown.
     """
-    denormal = _difference(numbers.denormals, fastest.denormals) > _MORE_DENORMAL
-    return denormal or abs(_difference(numbers.distinct, fastest.distinct)) > _LESS_DISTINCT
+    denormals = _difference(numbers.denormals, fastest.denormals)
+    distinct = _difference(numbers.distinct, fastest.distinct)
+    return denormals > _MORE_DENORMAL or abs(distinct) > _LESS_DISTINCT
 
 
 def _difference(share: float | None, of_fastest: float | None) -> float:
-    return 0.0 if share is None or of_fastest is None else share - of_fastest
+    if share is None or of_fastest is None:
+        return 0.0
+    return share - of_fastest
 
 
 values = Cause(
@@ -89,8 +92,13 @@ def weigh_precision(case: Case) -> Claim | None:
 
 def _find_change(case: Case, batch: int, other: int) -> list[str]:
     """The operators that have no type in common at two batch sizes."""
-    types, others = case.operands(batch).dtypes, case.operands(other).dtypes
-    return [op for op in types if op in others and types[op].isdisjoint(others[op])]
+    types = case.operands(batch).dtypes
+    others = case.operands(other).dtypes
+    changed = []
+    for op in types:
+        if op in others and types[op].isdisjoint(others[op]):
+            changed.append(op)
+    return changed
 
 
 _FASTER = 2.0  # peak of another precision over that of fp32, from which it is worth a word

@@ -122,12 +122,6 @@ class Fitted:
         return libraries
 
 
-def starting_constants() -> Constants:
-    """Every constant at its starting value."""
-    parameters = json.loads(PARAMETERS.read_text("utf-8"))
-    return Constants({name: parameter["start"] for name, parameter in parameters.items()})
-
-
 @cache
 def load_fitted() -> Fitted:
     """Load the stored fit."""

@@ -93,7 +93,7 @@ def _depthwise(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
     and of cuDNN, where IMPLICIT_GEMM is the fastest of its algorithms in all of cudnn_scope's 311
     depthwise cases.
     """
-    launch = machine.streaming("depthwise", _operand_bytes(problems))
+    launch = machine.stream("depthwise", _operand_bytes(problems))
     return CostEstimate.of(launch.slow_by(DEPTHWISE_SLOWDOWN))
 
 
@@ -118,7 +118,7 @@ def _index_before(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
     architecture = machine.device.architecture
     tile = None
     if architecture in _FILLED_ON:
-        tile = _filling_tile(problems, machine)
+        tile = _choose_tile(problems, machine)
     main = _implicit(problems, machine, 1.0, "precomputed_cycles", tile)
     if architecture == "volta":
         slow = _is_strided_pointwise(problems) & (problems.n >= _MANY_IMAGES)
@@ -148,7 +148,7 @@ def _operand_bytes(problems: Convolutions) -> Floats:
     return problems.touched_bytes + problems.weight_bytes + problems.output_bytes
 
 
-def _filling_tile(problems: Convolutions, machine: ModelledGpu) -> npt.NDArray[np.int64]:
+def _choose_tile(problems: Convolutions, machine: ModelledGpu) -> npt.NDArray[np.int64]:
     """Index of the tile that cuDNN 7.6 takes on Volta: as wide as the output, if its grid fills
     every SM twice.
 
@@ -206,7 +206,7 @@ def _scatter(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
     pixels = problems.n * problems.p * problems.q
     added = ITEM_BYTES * taps * pixels * constants["scatter"]
     moved = _image_bytes(problems) + added
-    zero = machine.transforming("set_zero", problems.input_bytes)
+    zero = machine.reorder("set_zero", problems.input_bytes)
     grid = taps, pixels, np.ones_like(taps)
     main = machine.run_tiles(
         "dgrad_scatter", constants["data"], grid, problems.k, moved,
@@ -282,7 +282,7 @@ def _explicit(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
     pixels = problems.n * problems.p * problems.q
     depth = problems.c * problems.r * problems.s
     columns_bytes = ITEM_BYTES * pixels * depth
-    unfold = machine.transforming("im2col", problems.input_bytes + columns_bytes)
+    unfold = machine.reorder("im2col", problems.input_bytes + columns_bytes)
     grid = pixels, problems.k, np.ones_like(pixels)
     moved = columns_bytes + problems.weight_bytes + problems.output_bytes
     main = machine.run_tiles("sgemm", share, grid, depth, moved)
@@ -313,7 +313,7 @@ def _estimate_fused(problems: Convolutions, machine: ModelledGpu) -> CostEstimat
         dram_bytes=operands,
     )
     transformed = 25 / 9 * problems.weight_bytes
-    weights = machine.transforming("transform_weights", transformed)
+    weights = machine.reorder("transform_weights", transformed)
     is_three = (problems.r == 3) & (problems.s == 3)
     possible = is_three & _unit(problems)
     return CostEstimate.of(weights, main, workspace_bytes=transformed, possible=possible)
@@ -346,7 +346,7 @@ def _estimate_nonfused(
 
     def transform(name: str, tensor_bytes: Floats, points_bytes: Floats) -> ModelledLaunch:
         moved = constants["transform"] * (tensor_bytes + points_bytes)
-        return machine.transforming(name, moved)
+        return machine.reorder(name, moved)
 
     inputs = transform("winograd_input", problems.input_bytes, data_bytes)
     outputs = transform("winograd_output", problems.output_bytes, result_bytes)
@@ -407,7 +407,7 @@ def _fft(
 
     def transform(name: str, tensor_bytes: Floats, spectrum_bytes: Floats) -> ModelledLaunch:
         moved = constants["fft_transform"] * (tensor_bytes + spectrum_bytes)
-        return machine.transforming(name, moved)
+        return machine.reorder(name, moved)
 
     image = transform("fft_input", problems.input_bytes, data)
     kernel = transform("fft_filter", problems.weight_bytes, filters)

@@ -87,20 +87,20 @@ class ModelledGpu:
         """Least time of a launch, s."""
         return self.constants["start_us"] * 1e-6
 
-    def streaming(self, name: str, dram_bytes: Floats, share: float = 1.0) -> ModelledLaunch:
+    def stream(self, name: str, dram_bytes: Floats, share: float = 1.0) -> ModelledLaunch:
         """A kernel that only moves bytes, in order, at a share of STREAM's rate."""
-        return self._moving(name, dram_bytes, share * self.constants["stream"])
+        return self._move(name, dram_bytes, share * self.constants["stream"])
 
-    def transforming(self, name: str, dram_bytes: Floats) -> ModelledLaunch:
+    def reorder(self, name: str, dram_bytes: Floats) -> ModelledLaunch:
         """A kernel that reorders bytes, e.g. around a library's products."""
-        return self._moving(name, dram_bytes, self.constants["dram"])
+        return self._move(name, dram_bytes, self.constants["dram"])
 
     def take_fixed_time(self, name: str, time_us: float, dram_bytes: Floats) -> ModelledLaunch:
         """A kernel that takes the same time for every problem."""
-        launch = self._moving(name, dram_bytes, 1.0)
+        launch = self._move(name, dram_bytes, 1.0)
         return replace(launch, time_s=np.full_like(launch.time_s, time_us * 1e-6))
 
-    def _moving(self, name: str, dram_bytes: Floats, share: float) -> ModelledLaunch:
+    def _move(self, name: str, dram_bytes: Floats, share: float) -> ModelledLaunch:
         # One element per thread.
         moved = np.asarray(dram_bytes, np.float64)
         zeros = np.zeros_like(moved)

@@ -36,9 +36,9 @@ from .streaming import (
     OperatorRow,
     bias,
     find_summed_gradients,
+    model_movement,
     product,
     sgd,
-    streaming_terms,
     sum_gradients,
 )
 from .tensor_cores import (
@@ -145,11 +145,11 @@ def estimate_step(
     free = usable - held
     limit = np.clip(free, 0.0, framework.workspace_bytes)
     phases = PHASES[:1] if kind == "forward" else PHASES
-    terms = _convolution_terms(table, rows, phases, machine, library, limit, framework, tensor)
-    terms += _product_terms(rows, kind, machine, library, tensor)
+    terms = _model_convolutions(table, rows, phases, machine, library, limit, framework, tensor)
+    terms += _model_products(rows, kind, machine, library, tensor)
     _refuse_unknown_work(rows)
     trains = kind != "forward" or not framework.infers
-    terms += _streaming_terms(rows, kind, machine, trains)
+    terms += _model_movement(rows, kind, machine, trains)
     work = _sum_work(terms)
     terms.sort(key=lambda item: item[:2])
     ordered = [term for *_, term in terms]
@@ -184,7 +184,7 @@ def _order(index: int, phase: str) -> tuple[int, int]:
     return (0, index) if phase == "forward" else (1, -index)
 
 
-def _streaming_terms(
+def _model_movement(
     rows: Sequence[OperatorRow], kind: str, machine: ModelledGpu, trains: bool
 ) -> list[Placed]:
     terms: list[Placed] = []
@@ -194,7 +194,7 @@ def _streaming_terms(
             terms.append((*_order(index, "backward"), term))
     for index, row in enumerate(rows):
         if row.op not in ("convolution", *_PRODUCTS):
-            for term in streaming_terms(row, kind, machine, trains):
+            for term in model_movement(row, kind, machine, trains):
                 terms.append((*_order(index, term.phase), term))
     return terms
 
@@ -263,7 +263,7 @@ def _places_bytes(row: OperatorRow) -> Floats:
     return np.asarray(2 * ITEM_BYTES * places)
 
 
-def _convolution_terms(
+def _model_convolutions(
     operations: Sequence[Mapping[str, Any]],
     rows: Sequence[OperatorRow],
     phases: Sequence[str],
@@ -366,7 +366,7 @@ def _convolution_term(
     )
 
 
-def _product_terms(
+def _model_products(
     rows: Sequence[OperatorRow],
     kind: str,
     machine: ModelledGpu,

@@ -112,7 +112,7 @@ def split_depth(
         main = machine.run_tiles(
             name, share, split_grid, part, moved, tiles=tiles, slowdown=slowdown, dram=dram
         )
-        added = machine.transforming("add splits", sums * relative_cost)
+        added = machine.reorder("add splits", sums * relative_cost)
         if splits == 1:
             added = replace(added, time_s=nothing, blocks=nothing)
         if best is None:

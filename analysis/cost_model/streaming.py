@@ -150,7 +150,7 @@ def sum_gradients(row: OperatorRow, elements: Floats, machine: ModelledGpu) -> M
 _POOL_SLOWDOWN = {"kepler": 1.8, "maxwell": 1.35, "pascal": 1.35, "volta": 1.2}
 
 
-def streaming_terms(
+def model_movement(
     row: OperatorRow, kind: str, machine: ModelledGpu, trains: bool = True
 ) -> list[ModelledTerm]:
     """An operator that only moves data: forward, and backward unless `kind` is forward.
@@ -191,7 +191,7 @@ def _model_streaming(
     share: float = ELEMENTWISE,
 ) -> ModelledTerm:
     moved = np.broadcast_to(machine.item_bytes * elements, row.sizes.shape)
-    launch = machine.streaming(kernel, moved, share)
+    launch = machine.stream(kernel, moved, share)
     time_s = launch.time_s * slowdown
     return ModelledTerm(
         layer=row.layer,
@@ -211,7 +211,7 @@ def sgd(
     kernel = "sgd_momentum"
     parameter_bytes = ITEM_BYTES * operations["parameters"]
     moved = np.full(sizes.shape, float(passes * parameter_bytes))
-    launch = machine.streaming(kernel, moved)
+    launch = machine.stream(kernel, moved)
     return ModelledTerm(
         layer=None,
         phase="optimizer",

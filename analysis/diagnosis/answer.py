@@ -147,7 +147,7 @@ class _Gain(NamedTuple):
 
     @property
     def size(self) -> tuple[bool, float]:
-        """A gain of the complete step counts more than any of a term; else what is saved, ms."""
+        """A gain of the complete step counts more than any of a term; else the saved time, ms."""
         return self.of_step, self.share.value * self.whole_ms
 
 

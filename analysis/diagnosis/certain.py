@@ -2,8 +2,8 @@
 
 The noise of a step is the noise of all its parts: a copy of 50 ms is sure while the step is known
 to 100 ms. Counts of work, from the shapes of operators, need no test. Times are tested: few rows
-first, the layers at all batch sizes, then what is inside a layer that is sure. How sure and how
-large a part must be: `decompose.slow_sizes`.
+first, the layers at all batch sizes, then the parts of a layer that is sure. How sure and how large
+a part must be: `decompose.slow_sizes`.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def find_leading(value: Estimate, causes: Sequence[CauseTotal]) -> CauseTotal | 
     """What leads an answer: the largest confirmed cause, else the largest cause; None where both
     are small, as most cannot be distinguished from 0.
 
-    What is unexplained is no cause, so it counts by its largest term.
+    An unexplained amount is no cause, so it counts by its largest term.
     """
     if is_noise(value):
         return None
@@ -130,7 +130,7 @@ def find_leading(value: Estimate, causes: Sequence[CauseTotal]) -> CauseTotal | 
 
 
 def amount_in_one_place(total: CauseTotal) -> float:
-    """The amount of a cause; of what is unexplained, that of its largest term."""
+    """The amount of a cause; without a cause, the amount of the largest term."""
     return total.terms[0].amount if total.cause == UNEXPLAINED else total.amount
 
 
@@ -185,7 +185,7 @@ class Explanation(Drawn, Anomaly):
     def largest_cause(self) -> CauseTotal | None:
         """The cause of most of the value in its direction, confirmed or not; None for a value of 0.
 
-        What is less than its own noise is not significant, whatever its terms are; of what is, the
+        A value below its own noise is not significant, whatever its terms are. Of another value,
         terms that are not significant alone stand in for a cause only where there is nothing else.
         """
         if self.noise:

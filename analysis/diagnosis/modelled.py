@@ -1,4 +1,4 @@
-"""What a modelled recording tells beyond its times: convolutions whose algorithm changes."""
+"""Facts of a modelled recording beside its times: convolutions whose algorithm changes."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def read(
         recording: any but a table of times.
         mode: of the steps of an inference server, see `explain`.
         by_instance: whether repeated layers stay apart, see `decompose.repeated_layers`.
-        steps: rows that the curve is of, in place of those of the recording.
+        steps: rows that the curve is of, in place of the recording's.
 
     Raises:
         CurvescopeError: it is a table, or has no step of this mode.

@@ -308,7 +308,7 @@ def _waits(
     ranks = reduction.column("collectives", "ranks")
     duration = reduction.column("collectives", "duration_ns")
     least, last = shortest_of(reduction.column("collectives", "shortest"))
-    groups = _matching(reduction)
+    groups = _match_calls(reduction)
     matches = [key in groups for key in reduction.rows("collectives", "step", "channel")]
     used = np.array(matches, bool)
     several = ranks > 1
@@ -352,7 +352,7 @@ def _waits(
     return tuple(waits), by_rank_ms, total_ms, differing
 
 
-def _matching(reduction: Reduction) -> set[tuple[int, int]]:
+def _match_calls(reduction: Reduction) -> set[tuple[int, int]]:
     """(step, channel) in which all ranks called the same collectives."""
     calls: dict[tuple[int, int], list[int]] = {}
     for step, channel, count in reduction.rows("calls", "step", "channel", "calls"):

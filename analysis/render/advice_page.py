@@ -25,7 +25,7 @@ from .cells import at_left, at_right, both_sides, columns, cut, list_after, warn
 from .facts import facts_of
 from .names import fit
 from .page import LINES, limit_width
-from .words import share, shorten
+from .words import join_texts, share, shorten
 
 _MOST_REASONS = 3
 _MOST_VERDICT = 3  # lines
@@ -51,38 +51,45 @@ class AdvicePage:
         head, where = self._head(width), self._where_time_goes(width)
         commands = [*self._care(width), *self._next()]
         room = height - len(head) - len(where) - len(commands)
-        blocks = [head, where, self._reasons(width, room), commands]
-        blocks = [block for block in blocks if block]
+        reasons = self._reasons(width, room)
+        blocks = [block for block in (head, where, reasons, commands) if block]
         gaps = height - sum(map(len, blocks))
         made: list[Text] = []
         for index, block in enumerate(blocks):
-            made += [Text()] if index and len(blocks) - index <= gaps else []
+            if index and len(blocks) - index <= gaps:
+                made.append(Text())
             made += block
         return made
 
     def text(self, width: int) -> str:
         """The lines as one text, without styles."""
-        return escape_controls("\n".join(line.plain.rstrip() for line in self.lines(width)))
+        lines = [line.plain.rstrip() for line in self.lines(width)]
+        return escape_controls("\n".join(lines))
 
     def _head(self, width: int) -> list[Text]:
         """The recording and the verdict."""
         advice = self.advice
-        steps = counted(advice.step.steps, "profiled step") if advice.step.knows_steps else ""
+        steps = ""
+        if advice.step.knows_steps:
+            steps = counted(advice.step.steps, "profiled step")
         left = facts_of(self.recording, width - cell_len(steps) - 1)
         axis = axis_of(self.recording.meta)
-        verdict = wrap_words(breakdown_verdict(advice.breakdown, axis, advice.step.idle), width)
-        if len(verdict) > _MOST_VERDICT:
-            last = cut(" ".join(verdict[_MOST_VERDICT - 1 :]), width)
-            verdict = [*verdict[: _MOST_VERDICT - 1], last]
+        sentence = breakdown_verdict(advice.breakdown, axis, advice.step.idle)
+        verdict = wrap_words(sentence, width)
+        rest = " ".join(verdict[_MOST_VERDICT - 1 :])
+        if rest:
+            verdict[_MOST_VERDICT - 1 :] = [cut(rest, width)]
         lines = [both_sides(Text(left, "bold"), Text(steps), width)]
-        return [*lines, *(Text(line, "bold") for line in verdict)]
+        for line in verdict:
+            lines.append(Text(line, "bold"))
+        return lines
 
     def _care(self, width: int) -> list[Text]:
         """Steps set aside, and lost data, in one line."""
         apart = self.advice.breakdown.set_aside
-        on_host = self.advice.step.on_host
         said = [] if apart is None else [apart]
-        said += describe_lost(self.recording.meta.get("lost", {}), on_host=on_host)
+        lost = self.recording.meta.get("lost", {})
+        said += describe_lost(lost, on_host=self.advice.step.on_host)
         return warn(said, width)
 
     def _where_time_goes(self, width: int) -> list[Text]:
@@ -93,11 +100,10 @@ class AdvicePage:
         if len(kinds) > 1:
             busy_ms = sum(time_ms for _, time_ms in kinds)
             lines += [_list_parts("BUSY  ", kinds, busy_ms, width)]
-        idle = [
-            (time.reason or "unknown", time.time_ms)
-            for time in step.idle
-            if time.reason not in (WAITS, FOLLOWS) and step.enough(time.time_ms)
-        ]
+        idle = []
+        for time in step.idle:
+            if time.reason not in (WAITS, FOLLOWS) and step.enough(time.time_ms):
+                idle.append((time.reason or "unknown", time.time_ms))
         if idle:
             lines += [_list_parts("IDLE  ", idle, step.time_ms, width)]
         return lines
@@ -110,21 +116,19 @@ class AdvicePage:
         if not advice.advised:
             return [Text(line) for line in wrap_words(say_nothing(advice), width)]
         listed = advice.advised[:_MOST_REASONS]
+        title = "WHAT TO DO"
         rest = len(advice.advised) - len(listed)
-        title = "WHAT TO DO" + (f", and {rest} more: --all" if rest else "")
+        if rest:
+            title += f", and {rest} more: --all"
+        whole = "of a step" if advice.breakdown.unit == STEP else "of it"
         bounds = [self._bound(advised) for advised in listed]
-        heads = ("at most", "of it" if advice.breakdown.unit != STEP else "of a step")
-        widths = [max(map(cell_len, cells)) for cells in zip(heads, *bounds, strict=True)]
-        left = width - sum(widths) - 4
-        lines = [Text.assemble((at_left(title, left), "bold"), _right(heads, widths))]
-        details = [self._details(advised, width - _INDENT) for advised in listed]
-        most = max((room - 2 - len(listed)) // len(listed), 0)
-        for at, (advised, bound, more) in enumerate(zip(listed, bounds, details, strict=True), 1):
-            line = Text(f"{at}", "bold").append("  ")
-            line.append(at_left(cut(say_do(advised), left - _INDENT), left - _INDENT))
-            lines.append(line.append(_right(bound, widths)))
-            lines += [Text(f"{'':{_INDENT}}{text}", "dim") for text in more[:most]]
-        return [*lines, Text(_NOTE, "dim")]
+        shown = _Ranked(title, ("at most", whole), bounds, width)
+        room_for_details = room - 2 - len(listed)
+        most = max(room_for_details // len(listed), 0)
+        for advised, bound in zip(listed, bounds, strict=True):
+            details = self._details(advised, width - _INDENT)
+            shown.add(say_do(advised), bound, details[:most])
+        return [*shown.lines, Text(_NOTE, "dim")]
 
     def _bound(self, advised: Advised) -> tuple[str, str]:
         most_ms = advised.suggestion.at_most_ms
@@ -134,7 +138,7 @@ class AdvicePage:
         """Why, where, and how to change it, a line each; what says most comes first."""
         suggestion = advised.suggestion
         why = suggestion.what
-        place = " > ".join((*filter(None, [suggestion.where]), *suggestion.stack))
+        place = join_texts([suggestion.where, *suggestion.stack], " > ")
         room = width - cell_len(why) - len(", in ")
         if place and room >= min(cell_len(place), _LEAST_PLACE):
             why += f", in {fit(place, room)}"
@@ -146,23 +150,28 @@ class AdvicePage:
         """Commands, each after its purpose."""
         commands = self._commands()
         wide = max(cell_len(what) for what, _ in commands)
-        titles = ["NEXT", *[""] * (len(commands) - 1)]
-        return [
-            Text(f"{title:4}  ", "bold").append(f"{what:{wide}}  ", "dim").append(command)
-            for title, (what, command) in zip(titles, commands, strict=True)
-        ]
+        title, lines = "NEXT", []
+        for what, command in commands:
+            line = Text(f"{title:4}  ", "bold")
+            line.append(f"{what:{wide}}  ", "dim")
+            lines.append(line.append(command))
+            title = ""
+        return lines
 
     def _commands(self) -> list[tuple[str, str]]:
         """What each tells, and the command."""
         advice = self.advice
         listed = advice.advised[:_MOST_REASONS]
-        tried: list[int] = []
-        others: list[int] = []
+        tried, others = [], []
         for at, advised in enumerate(listed, 1):
-            (tried if is_tried(advised.suggestion, advice.step) else others).append(at)
+            if is_tried(advised.suggestion, advice.step):
+                tried.append(at)
+            else:
+                others.append(at)
         commands = []
         if tried:
-            commands.append((f"test {_join(tried)}", say_test(advice)[1]))
+            _, command = say_test(advice)
+            commands.append((f"test {_join(tried)}", command))
         if others:
             commands.append((f"test {_join(others)}", f"curvescope compare {self.path} NEW"))
         if listed or advice.bounds:
@@ -174,49 +183,71 @@ def _list_parts(
     title: str, parts: Sequence[tuple[str, float]], whole_ms: float, width: int
 ) -> Text:
     """The largest parts with their shares, as many as there is room for."""
-    named = [
-        f"{shorten(name, _MOST_NAME)} {share(time_ms, whole_ms)}"
-        for name, time_ms in sorted(parts, key=lambda part: -part[1])[:_PARTS]
-        if time_ms >= _LEAST_PART * whole_ms
-    ]
+    largest = sorted(parts, key=lambda part: -part[1])
+    named = []
+    for name, time_ms in largest[:_PARTS]:
+        if time_ms >= _LEAST_PART * whole_ms:
+            part = share(time_ms, whole_ms)
+            named.append(f"{shorten(name, _MOST_NAME)} {part}")
     return list_after(title, named, width)
+
+
+class _Ranked:
+    """Numbered lines with cells at their right, and details below each."""
+
+    def __init__(
+        self, title: str, heads: Sequence[str], cells: Sequence[Sequence[str]], width: int
+    ) -> None:
+        """Begin with the line of the headings; `cells` are all that will be added."""
+        self._count = 0
+        self._widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
+        left = width - sum(self._widths) - 2 * len(heads)
+        self.room = left - _INDENT  # of a name
+        head = (at_left(title, left), "bold")
+        self.lines = [Text.assemble(head, self._at_right(heads))]
+
+    def add(self, name: str, cells: Sequence[str], details: Sequence[str]) -> None:
+        """Add the next line and its details."""
+        self._count += 1
+        line = Text(f"{self._count}", "bold")
+        shown = at_left(cut(name, self.room), self.room)
+        line.append(f"  {shown}")
+        self.lines.append(line.append(self._at_right(cells)))
+        for text in details:
+            self.lines.append(Text(f"{'':{_INDENT}}{text}", "dim"))
+
+    def _at_right(self, cells: Sequence[str]) -> Text:
+        placed = [at_right(cell, width) for cell, width in zip(cells, self._widths, strict=True)]
+        return columns(placed, self._widths)
 
 
 def _list_bounds(bounds: Sequence[MeasuredBound], width: int, room: int) -> list[Text]:
     """The kernels with most time: what bounds each, and what to try."""
     listed = bounds[: max((room - 2) // 2, 1)]
+    title = "KERNELS"
     rest = len(bounds) - len(listed)
-    title = "KERNELS" + (f", and {rest} more: --all" if rest else "")
-    heads = ("ms", "SM", "memory", "DRAM", "bound by")
-    cells = [
-        (
-            number(bound.time_ms, 3),
-            *(
-                "" if use is None else share(use, 1)
-                for use in (bound.sm_use, bound.memory_use, bound.dram_use)
-            ),
-            bound.bound,
-        )
-        for bound in listed
-    ]
-    widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
-    left = width - sum(widths) - 2 * len(widths)
-    lines = [Text.assemble((at_left(title, left), "bold"), _right(heads, widths))]
-    for at, (bound, row) in enumerate(zip(listed, cells, strict=True), 1):
-        name = at_left(shorten(bound.kernel, left - _INDENT), left - _INDENT)
-        lines.append(Text(f"{at}", "bold").append(f"  {name}").append(_right(row, widths)))
+    if rest:
+        title += f", and {rest} more: --all"
+    rows = [_cells_of_bound(bound) for bound in listed]
+    shown = _Ranked(title, ("ms", "SM", "memory", "DRAM", "bound by"), rows, width)
+    for bound, row in zip(listed, rows, strict=True):
         waits = say_waits(bound)
         more = f"{waits}: try {bound.do}" if waits else f"try {bound.do}"
-        lines.append(Text(f"{'':{_INDENT}}{cut(more, width - _INDENT)}", "dim"))
-    return lines
+        name = shorten(bound.kernel, shown.room)
+        shown.add(name, row, [cut(more, width - _INDENT)])
+    return shown.lines
 
 
-def _right(cells: Sequence[str], widths: Sequence[int]) -> Text:
-    return columns(
-        [at_right(cell, width) for cell, width in zip(cells, widths, strict=True)], widths
-    )
+def _cells_of_bound(bound: MeasuredBound) -> list[str]:
+    """The time of a kernel, its use of the device, and what bounds it."""
+    cells = [number(bound.time_ms, 3)]
+    for use in (bound.sm_use, bound.memory_use, bound.dram_use):
+        cells.append("" if use is None else share(use, 1))
+    return [*cells, bound.bound]
 
 
 def _join(numbers: Sequence[int]) -> str:
     *first, last = map(str, numbers)
-    return f"{', '.join(first)} and {last}" if first else last
+    if not first:
+        return last
+    return f"{', '.join(first)} and {last}"

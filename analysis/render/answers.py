@@ -185,7 +185,7 @@ def factor_text(outcome: Outcome) -> str:
 def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[RenderableType]:
     ran = [factor for factor in evidence.factors if factor.verdict != Verdict.UNTESTED]
     untested = [factor for factor in evidence.factors if factor.verdict == Verdict.UNTESTED]
-    listed = ran[: None if everything else _SHOWN_FACTORS]
+    listed = ran if everything else ran[:_SHOWN_FACTORS]
     if listed:
         heads = ("with this change", "removes", time_heading(listed[0], axis), "verdict", "factor")
         rows = table(*heads, left=heads[3:], words=heads[:1], optional=("factor",))
@@ -194,12 +194,14 @@ def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[R
             mark = ""
             if outcome.verdict == Verdict.UNDECIDED:
                 mark = marks.get(outcome.reason or "", "")
-            verdict = Text(f"{outcome.verdict}{mark}", VERDICT_STYLES.get(outcome.verdict, "dim"))
-            rows.add_row(factor_text(outcome), *factor_cells(outcome), verdict, str(outcome.factor))
+            style = VERDICT_STYLES.get(outcome.verdict, "dim")
+            verdict = Text(f"{outcome.verdict}{mark}", style)
+            cells = factor_cells(outcome)
+            rows.add_row(factor_text(outcome), *cells, verdict, str(outcome.factor))
         yield Indented(rows)
-        yield from dim(
-            f"{mark.strip()} {begin_sentence(reason)}." for reason, mark in marks.items()
-        )
+        for reason, mark in marks.items():
+            said = f"{mark.strip()} {begin_sentence(reason)}."
+            yield Text(said, "dim")
     yield from note_hidden(len(ran) - len(listed), "further change")
     if everything:
         yield from dim(f"Untested ({factor_text(left)}): {left.reason}." for left in untested)
@@ -229,10 +231,14 @@ def factor_cells(outcome: Outcome) -> tuple[str, str]:
     """The share that a change removes, with its interval, and its effect on the time."""
     taken, gain, removes = outcome.taken, outcome.gain, ""
     if taken is not None:
-        bounded = math.isfinite(taken.low) and math.isfinite(taken.high)
-        ends = f"{taken.low * 100:.0f} … {taken.high:.0%}" if bounded else "unknown"
-        removes = f"{_plain_zero(f'{taken.value:.0%}')} ({ends})"
-    return removes, "" if gain is None else _plain_zero(f"{-gain.value:+.0%}")
+        ends = "unknown"
+        if math.isfinite(taken.low) and math.isfinite(taken.high):
+            ends = f"{taken.low * 100:.0f} … {taken.high:.0%}"
+        share = _plain_zero(f"{taken.value:.0%}")
+        removes = f"{share} ({ends})"
+    if gain is None:
+        return removes, ""
+    return removes, _plain_zero(f"{-gain.value:+.0%}")
 
 
 def _plain_zero(text: str) -> str:

@@ -23,7 +23,7 @@ from ..decompose.mfu import Mfu
 from ..decompose.terms import IDLE, OVERHEAD, SLOW_STEPS
 from .of_peak import note_of_peaks, show_of_peak
 from .tables import table
-from .words import SAMPLES, UNITS, share, shorten
+from .words import SAMPLES, UNITS, join_texts, number_cell, share, shorten
 
 _NO_OPERATOR = "work outside operators"  # in a sentence
 _NAMED_GROUPS = 3  # the largest groups that a sentence names
@@ -87,14 +87,16 @@ def _describe_steps(view: _View) -> str:
 
 def _count_steps(breakdown: Breakdown, axis: Axis) -> str:
     """How many steps the time, and the terms, are of."""
-    size = f"{axis.name.capitalize()} {breakdown.batch or 'size unknown'}"
+    size = breakdown.batch or "size unknown"
     profiled = counted(breakdown.n_profiled, "profiled step")
     if breakdown.overhead_ms is None:
         timed = "every step was profiled, so the time includes an unknown profiling overhead"
-        return f"{size}: {timed}; terms from {breakdown.n_used} of {profiled}."
-    timed = counted(breakdown.n_timed, "timed step")
-    faster = " (the faster half)" if breakdown.n_used < breakdown.n_profiled else ""
-    return f"{size}: {timed}; terms from {breakdown.n_used} of {profiled}{faster}."
+    else:
+        timed = counted(breakdown.n_timed, "timed step")
+        if breakdown.n_used < breakdown.n_profiled:
+            profiled += " (the faster half)"
+    head = f"{axis.name.capitalize()} {size}"
+    return f"{head}: {timed}; terms from {breakdown.n_used} of {profiled}."
 
 
 def mfu_text(share_of_peak: float) -> str:
@@ -104,11 +106,14 @@ def mfu_text(share_of_peak: float) -> str:
 
 def mfu_note(mfu: Mfu) -> str:
     """The utilisation, and of which peak."""
-    peak = f"{mfu.peak_flops_per_s / 1e12:.4g} TFLOP/s ({mfu.peak_kind}: {mfu.peak_source})"
+    used = mfu_text(mfu.share)
+    tera_per_s = mfu.peak_flops_per_s / 1e12
+    peak = f"{tera_per_s:.4g} TFLOP/s ({mfu.peak_kind}: {mfu.peak_source})"
     if not is_partial(mfu.known_time_share):
-        return f"MFU {mfu_text(mfu.share)} of {peak}."
-    over = f"FLOPs are known for {share(mfu.known_time_share, 1)} of the busy time"
-    return f"MFU at least {mfu_text(mfu.share)} of {peak}: {over}."
+        return f"MFU {used} of {peak}."
+    known = share(mfu.known_time_share, 1)
+    over = f"FLOPs are known for {known} of the busy time"
+    return f"MFU at least {used} of {peak}: {over}."
 
 
 def breakdown_verdict(
@@ -121,17 +126,20 @@ def breakdown_verdict(
     whole_ms = breakdown.time_ms
     busy_ms = math.fsum(row.time_ms for row in breakdown.groups)
     idle_ms = _time_of(breakdown, IDLE)
-    idles = idle_ms > _MUCH_IDLE * whole_ms
+    idles = None
+    largest = _largest(breakdown.groups, whole_ms, "it")
+    if idle_ms > _MUCH_IDLE * whole_ms:
+        idles = f"{share(idle_ms, whole_ms)} is idle: no recorded {breakdown.work} runs"
+        largest = _largest(breakdown.groups, busy_ms, "the busy time")
     parts = [
+        _say_time(breakdown, axis),
         _say_slow(breakdown),
         _say_waiting_for_input(breakdown),
-        f"{share(idle_ms, whole_ms)} is idle: no recorded {breakdown.work} runs" if idles else None,
+        idles,
         _say_waiting(idle, whole_ms),
-        _largest(breakdown.groups, busy_ms, "the busy time")
-        if idles
-        else _largest(breakdown.groups, whole_ms, "it"),
+        largest,
     ]
-    return "; ".join([_say_time(breakdown, axis), *filter(None, parts)]) + "."
+    return f"{join_texts(parts, '; ')}."
 
 
 def _time_of(breakdown: Breakdown, label: str) -> float:
@@ -145,13 +153,16 @@ def _say_time(breakdown: Breakdown, axis: Axis) -> str:
     if not breakdown.n_profiled:
         return f"All recorded work takes {time}"
     what = UNITS[breakdown.unit].capitalize()
-    size = "" if breakdown.batch is None else f" of {axis.name} {breakdown.batch}"
-    return f"{what}{size} {'takes' if breakdown.unit == STEP else 'spans'} {time}"
+    if breakdown.batch is not None:
+        what += f" of {axis.name} {breakdown.batch}"
+    takes = "takes" if breakdown.unit == STEP else "spans"
+    return f"{what} {takes} {time}"
 
 
 def _say_slow(breakdown: Breakdown) -> str | None:
     """How much of the time is in slow steps."""
-    slow, slow_ms = breakdown.slow, _time_of(breakdown, SLOW_STEPS)
+    slow = breakdown.slow
+    slow_ms = _time_of(breakdown, SLOW_STEPS)
     if slow is None or not slow.matters or slow_ms <= 0:
         return None
     return f"{share(slow_ms, breakdown.time_ms)} of it is in slow steps, {slow.often}"
@@ -190,17 +201,19 @@ def _largest(rows: Sequence[Row], whole_ms: float, whole: str) -> str | None:
         times[label] = times.get(label, 0.0) + row.time_ms
         part_ms = (row.shared_time_share or 0.0) * row.time_ms
         modelled_ms[label] = modelled_ms.get(label, 0.0) + part_ms
-    ordered = sorted(times.items(), key=lambda item: -item[1])[:_NAMED_GROUPS]
-    named = [(label, time_ms) for label, time_ms in ordered if time_ms >= _LEAST_NAMED * whole_ms]
+    least_ms = _LEAST_NAMED * whole_ms
+    largest = sorted(times, key=times.__getitem__, reverse=True)
+    named = [label for label in largest[:_NAMED_GROUPS] if times[label] >= least_ms]
     if not named:
         return None
-    texts = ", ".join(f"{label} ({share(time_ms, whole_ms)})" for label, time_ms in named)
-    sum_ms = math.fsum(time_ms for _, time_ms in named)
-    if math.fsum(modelled_ms[label] for label, _ in named) > sum_ms / 2:
+    texts = ", ".join(f"{label} ({share(times[label], whole_ms)})" for label in named)
+    sum_ms = math.fsum(times[label] for label in named)
+    of_fused_ms = math.fsum(modelled_ms[label] for label in named)
+    if of_fused_ms > sum_ms / 2:
         texts += _OF_FUSED
     if sum_ms <= whole_ms / 2:
         return f"the largest parts of {whole} are {texts}"
-    where = named[0][0] if len(named) == 1 else texts
+    where = named[0] if len(named) == 1 else texts
     return f"{share(sum_ms, whole_ms)} of {whole} is in {where}"
 
 
@@ -209,7 +222,9 @@ def _partial(giga_per_s: float | None, time_share: float | None, above: bool) ->
     if giga_per_s is None:
         return ""
     text = rate(giga_per_s * 1e9, above)
-    return f"{text} of {share(time_share or 0, 1)}" if is_partial(time_share) else text
+    if not is_partial(time_share):
+        return text
+    return f"{text} of {share(time_share or 0, 1)}"
 
 
 @dataclass(frozen=True)
@@ -237,16 +252,20 @@ class _View:
     def idles(self) -> bool:
         """Whether so much is idle that shares of the step say little of the kernels."""
         has_ends = len(self.breakdown.rows) > len(self.breakdown.groups)
-        return has_ends and self.busy_ms < (1 - _MUCH_IDLE) * self.breakdown.time_ms
+        most_ms = (1 - _MUCH_IDLE) * self.breakdown.time_ms
+        return has_ends and self.busy_ms < most_ms
 
     @property
     def overlaps(self) -> bool:
         """Whether durations of kernels are more than their time; with unprofiled steps the times
         are scaled to them.
         """
-        return self.breakdown.overhead_ms is None and any(
-            (row.duration_ms or 0.0) > _OVERLAPS * row.time_ms for row in self.breakdown.groups
-        )
+        if self.breakdown.overhead_ms is not None:
+            return False
+        for row in self.breakdown.groups:
+            if row.duration_ms is not None and row.duration_ms > _OVERLAPS * row.time_ms:
+                return True
+        return False
 
     def above(self, row: Row) -> Sequence[str]:
         """The roofs that a row is above."""
@@ -299,10 +318,12 @@ def _table(view: _View) -> RenderableType:
     rows = table(title, *heads, optional=("± ms", "calls"))
     for row in view.listed:
         rows.add_row(*_cells(view, row, busy=view.idles))
-    if rest := breakdown.groups[len(view.listed) :]:
+    rest = breakdown.groups[len(view.listed) :]
+    if rest:
         rest_ms = math.fsum(row.time_ms for row in rest)
         smaller = counted(len(rest), "smaller row")
-        rows.add_row(smaller, number(rest_ms), "", share(rest_ms, breakdown.time_ms), *blank)
+        part = share(rest_ms, breakdown.time_ms)
+        rows.add_row(smaller, number(rest_ms), "", part, *blank)
     for row in breakdown.rows[len(breakdown.groups) :]:
         rows.add_row(*_cells(view, row, busy=False))
     if breakdown.n_profiled and breakdown.overhead_ms is None:
@@ -310,22 +331,29 @@ def _table(view: _View) -> RenderableType:
     total_ms = math.fsum(row.time_ms for row in breakdown.rows)
     rows.add_section()
     whole = breakdown.unit if breakdown.n_profiled else "all"
-    rows.add_row(whole, number(total_ms), "", share(total_ms, breakdown.time_ms), *blank)
+    part = share(total_ms, breakdown.time_ms)
+    rows.add_row(whole, number(total_ms), "", part, *blank)
     return rows
 
 
 def _cells(view: _View, row: Row, *, busy: bool) -> list[str]:
     """The cells of one row; of `busy` rows also the share of the busy time."""
     above = view.above(row)
-    has_duration = view.overlaps and row.duration_ms is not None
+    of_busy, durations, calls = "", "", ""
+    if busy:
+        of_busy = share(row.time_ms, view.busy_ms)
+    if view.overlaps and row.duration_ms is not None:
+        durations = number(row.duration_ms)
+    if row.calls is not None:
+        calls = f"{row.calls:g}"
     return [
         row.label,
         number(row.time_ms),
-        "" if row.spread_ms is None else number(row.spread_ms, 2),
+        number_cell(row.spread_ms, 2),
         share(row.time_ms, view.breakdown.time_ms),
-        share(row.time_ms, view.busy_ms) if busy else "",
-        number(row.duration_ms or 0.0) if has_duration else "",
-        "" if row.calls is None else f"{row.calls:g}",
+        of_busy,
+        durations,
+        calls,
         _partial(row.gflop_per_s, row.flops_time_share, "compute" in above),
         _partial(row.gb_per_s, row.bytes_time_share, "DRAM" in above),
         _partial(row.measured_gb_per_s, row.measured_time_share, False),
@@ -338,15 +366,17 @@ def _say_mfu(view: _View) -> str | None:
 
 
 def _describe_slow_steps(view: _View) -> str | None:
-    return None if view.breakdown.slow is None else view.breakdown.slow.sentence
+    slow = view.breakdown.slow
+    return None if slow is None else slow.sentence
 
 
 def _describe_scale(view: _View) -> str | None:
     if view.breakdown.scale >= 1:
         return None
+    times = number(1 / view.breakdown.scale, 3)
     return (
-        f"Profiled steps took {number(1 / view.breakdown.scale, 3)} times as long as the others: "
-        "the rows are scaled to the others."
+        f"Profiled steps took {times} times as long as the others: the rows are scaled to the "
+        "others."
     )
 
 
@@ -356,10 +386,10 @@ def _describe_gpus(view: _View) -> str | None:
     if not breakdown.busy_ms:
         return None if breakdown.device is None else f"Of GPU {breakdown.device} alone."
     busy = [f"GPU {gpu} for {number(time_ms)} ms" for gpu, time_ms in breakdown.busy_ms.items()]
+    times = ", ".join(busy)
     return (
         f"Of {len(busy)} GPUs together: each instant is shared among the kernels that run on any "
-        f"of them, and idle is time in which none runs. Busy are {', '.join(busy)}; --gpu shows "
-        "one."
+        f"of them, and idle is time in which none runs. Busy are {times}; --gpu shows one."
     )
 
 
@@ -369,7 +399,8 @@ def _describe_durations(view: _View) -> str | None:
 
 def _describe_roofs(view: _View) -> str | None:
     ends = view.breakdown.rows[len(view.breakdown.groups) :]
-    return ABOVE_ROOF_NOTE if any(map(view.above, (*view.listed, *ends))) else None
+    shown = (*view.listed, *ends)
+    return ABOVE_ROOF_NOTE if any(map(view.above, shown)) else None
 
 
 def _describe_peaks(view: _View) -> str | None:
@@ -391,12 +422,11 @@ def _describe_fused(view: _View) -> str | None:
     """How much of the time is of kernels that several rows share."""
     if not any(row.shared_time_share for row in view.listed):
         return None
-    fused_ms = math.fsum(
-        row.time_ms * (row.shared_time_share or 0) for row in view.breakdown.groups
-    )
+    shared_ms = [row.time_ms * (row.shared_time_share or 0) for row in view.breakdown.groups]
+    fused_ms = number(math.fsum(shared_ms))
     return (
-        f"{number(fused_ms)} ms of it are kernels that a compiler fused from operators of several "
-        "rows; their time is shared by the bytes that each operator would move alone, not measured."
+        f"{fused_ms} ms of it are kernels that a compiler fused from operators of several rows; "
+        "their time is shared by the bytes that each operator would move alone, not measured."
     )
 
 
@@ -411,16 +441,19 @@ def _describe_measured(view: _View) -> str | None:
 
 def _describe_tensor_pipes(view: _View) -> str | None:
     """How much the largest rows used the tensor pipes; nothing where no kernel was counted."""
-    counted_rows = [row for row in view.listed if row.tensor_pipe_use is not None]
     uses = []
-    for row in counted_rows[:_MOST_TENSOR_ROWS]:
-        over = f" (over {share(row.tensor_time_share or 0, 1)} of its time)"
+    for row in view.listed:
+        if row.tensor_pipe_use is None:
+            continue
         label = shorten(row.label) if view.by == KERNEL else row.label
-        use = f"{share(row.tensor_pipe_use or 0, 1)} in {label}"
-        uses.append(use + over * is_partial(row.tensor_time_share))
+        use = f"{share(row.tensor_pipe_use, 1)} in {label}"
+        if is_partial(row.tensor_time_share):
+            use += f" (over {share(row.tensor_time_share or 0, 1)} of its time)"
+        uses.append(use)
     if not uses:
         return None
-    return f"Share of cycles with active tensor pipes, by hardware counters: {', '.join(uses)}."
+    largest = ", ".join(uses[:_MOST_TENSOR_ROWS])
+    return f"Share of cycles with active tensor pipes, by hardware counters: {largest}."
 
 
 _NOTES = (
@@ -453,15 +486,23 @@ def render_idle(
 
     def add(label: str, together: Sequence[IdleTime], before: str | None = None) -> None:
         time_ms = math.fsum(idle.time_ms for idle in together)
-        gaps = number(math.fsum(idle.gaps or 0 for idle in together), 3) if has_gaps else ""
-        rows.add_row(label, number(time_ms), share(time_ms, step_ms), gaps, before or "")
+        gaps = ""
+        if has_gaps:
+            count = math.fsum(idle.gaps or 0 for idle in together)
+            gaps = number(count, 3)
+        part = share(time_ms, step_ms)
+        rows.add_row(label, number(time_ms), part, gaps, before or "")
 
     listed = times[:limit]
     for time in listed:
         add(time.reason or "unknown", [time], time.before)
-    if rest := times[len(listed) :]:
+    rest = times[len(listed) :]
+    if rest:
         add(f"{len(rest)} more", rest)
-    return Group(rows, Text(_RULE + _BEFORE * has_layers if has_gaps else _MARKED, "dim"))
+    rule = _MARKED
+    if has_gaps:
+        rule = _RULE + _BEFORE if has_layers else _RULE
+    return Group(rows, Text(rule, "dim"))
 
 
 @dataclass(frozen=True, kw_only=True)

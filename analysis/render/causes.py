@@ -35,7 +35,8 @@ def render_causes(explanation: Explanation, everything: bool = False) -> Rendera
         elif total.amount:
             causes.append(total)
     for total in causes:
-        verdict = Text(verdict_of(total), VERDICT_STYLES.get(total.verdict, "dim"))
+        style = VERDICT_STYLES.get(total.verdict, "dim")
+        verdict = Text(verdict_of(total), style)
         rows.add_row(*_cause(total, value), verdict, _terms(total, everything))
     rows.add_section()
     for total in apart:
@@ -47,11 +48,14 @@ def render_causes(explanation: Explanation, everything: bool = False) -> Rendera
     for total in causes:
         at = total.measured
         if at is not None:
-            amount = f"{with_sign(at.value)} {unit} measured on the complete step ({interval(at)})"
-            blocks.append(Text(f"{total.cause}: {amount}."))
+            amount = f"{with_sign(at.value)} {unit}"
+            said = f"{amount} measured on the complete step ({interval(at)})"
+            blocks.append(Text(f"{total.cause}: {said}."))
     blocks += dim(_reasons(causes))
     named = [total for total in causes if total.cause != UNEXPLAINED or total.terms[0].claim]
-    for total in named[: None if everything else _SHOWN_CLAIMS]:
+    if not everything:
+        named = named[:_SHOWN_CLAIMS]
+    for total in named:
         blocks.append(_claims(total, everything))
     return Indented(*blocks)
 
@@ -71,10 +75,13 @@ def _terms(total: CauseTotal, everything: bool) -> Text:
     terms = total.terms
     if terms and not everything:
         least = _LEAST_SHARE * abs(terms[0].amount)
-        terms = tuple(term for term in terms if abs(term.amount) >= least)[:_SHOWN_TERMS]
-    more = len(total.terms) - len(terms)
+        large = [term for term in terms if abs(term.amount) >= least]
+        terms = tuple(large[:_SHOWN_TERMS])
     labels = ", ".join(term.label for term in terms)
-    return Text(f"{labels} and {more} more" if more else labels)
+    more = len(total.terms) - len(terms)
+    if more:
+        labels += f" and {more} more"
+    return Text(labels)
 
 
 def _reasons(causes: Sequence[CauseTotal]) -> Iterable[str]:
@@ -83,13 +90,19 @@ def _reasons(causes: Sequence[CauseTotal]) -> Iterable[str]:
     names_by: dict[tuple[str, str], list[str]] = {}
     for cause in causes:
         if cause.reason:
-            name = f"the rest of {cause.cause}" if cause.cause in confirmed else cause.cause
-            names_by.setdefault((cause.verdict, cause.reason), []).append(name)
+            name = cause.cause
+            if name in confirmed:
+                name = f"the rest of {name}"
+            names = names_by.setdefault((cause.verdict, cause.reason), [])
+            names.append(name)
     for (verdict, reason), names in names_by.items():
         *others, last = names
-        subject = f"{', '.join(others)} and {last} are" if others else f"{last} is"
-        shown = "" if names == [UNEXPLAINED] else f" {verdict}"
-        yield f"{subject}{shown}: {reason}."
+        said = f"{last} is"
+        if others:
+            said = f"{', '.join(others)} and {last} are"
+        if names != [UNEXPLAINED]:
+            said += f" {verdict}"
+        yield f"{said}: {reason}."
 
 
 def verdict_sentence(explanation: Explanation) -> str:
@@ -99,27 +112,31 @@ def verdict_sentence(explanation: Explanation) -> str:
         return "There is no deviation to explain."
     if explanation.noise:
         return "It is not significant: its interval holds 0."
-    if max(abs(total.amount) for total in explanation.causes) > CANCELS * abs(value):
+    most = max(abs(total.amount) for total in explanation.causes)
+    if most > CANCELS * abs(value):
         return (
             f"Its parts cancel: {largest.cause} alone is more than twice as large. Its split is "
             "not known."
         )
     agreeing = sum(total.amount for total in explanation.causes if total.amount * value > 0)
-    portion = largest.amount / agreeing if agreeing else 1.0
-    percent = f"{portion:.0%}" if agreeing else "all"
+    portion, percent = 1.0, "all"
+    if agreeing:
+        portion = largest.amount / agreeing
+        percent = f"{portion:.0%}"
     where = largest.terms[0].label
     if largest.cause == UNEXPLAINED:
-        most = "Most of it" if portion > 0.5 else "The largest part"
-        return f"{most} ({percent}) has no known cause, largest in {where}."
+        lead = "Most of it" if portion > 0.5 else "The largest part"
+        return f"{lead} ({percent}) has no known cause, largest in {where}."
     if largest.cause == NOT_SIGNIFICANT:
         return f"None of its terms is significant alone; the largest is {where}."
-    most = "Mostly" if portion > 0.5 else "Several causes, the largest"
-    return f"{most} {largest.cause} ({percent}), largest in {where}."
+    lead = "Mostly" if portion > 0.5 else "Several causes, the largest"
+    return f"{lead} {largest.cause} ({percent}), largest in {where}."
 
 
 def _claims(total: CauseTotal, everything: bool) -> RenderableType:
     lines: list[RenderableType] = []
-    for term in total.terms[: None if everything else 1]:
+    terms = total.terms if everything else total.terms[:1]
+    for term in terms:
         claim = term.claim
         if claim is None:
             continue
@@ -127,7 +144,8 @@ def _claims(total: CauseTotal, everything: bool) -> RenderableType:
         where = f"{what} in {term.label} ({with_sign(term.amount)})"
         lines.append(Text.assemble((total.cause, "bold"), where))
         for evidence in claim.evidence:
-            lines.append(Indented(Text(_evidence_text(evidence)), label="  - "))
+            fact = Text(_evidence_text(evidence))
+            lines.append(Indented(fact, label="  - "))
         if total.verdict not in (Verdict.CONFIRMED, Verdict.REFUTED):
             refuted = f"{claim.refuted_by[0].lower()}{claim.refuted_by[1:]}"
             lines.append(Indented(Text(f"Refuted if: {refuted}", "dim")))
@@ -136,8 +154,10 @@ def _claims(total: CauseTotal, everything: bool) -> RenderableType:
 
 def _evidence_text(evidence: Evidence) -> str:
     unit = evidence.unit
-    before, after = _value(evidence.before, unit), _value(evidence.after, unit)
-    both = before if before == after else f"{before} → {after}"
+    both = _value(evidence.before, unit)
+    after = _value(evidence.after, unit)
+    if after != both:
+        both += f" → {after}"
     if unit not in ("", "1", "B"):
         both += f" {unit}"
     return f"{evidence.what}: {both} [{evidence.table}]"

@@ -30,8 +30,10 @@ class Column:
 
 def columns(cells: Iterable[str], widths: Iterable[int]) -> Text:
     """Cells side by side, each after two spaces."""
-    padded = (f"  {at_left(cell, width)}" for cell, width in zip(cells, widths, strict=True))
-    return Text("".join(padded))
+    line = ""
+    for cell, width in zip(cells, widths, strict=True):
+        line += f"  {at_left(cell, width)}"
+    return Text(line)
 
 
 def set_title(title: str, text: str) -> Text:
@@ -51,8 +53,12 @@ def warn(said: Sequence[str], width: int) -> list[Text]:
     """The first warning in a line, with the number of the others; no line without any."""
     if not said:
         return []
-    more = f" (and {len(said) - 1} more: --all)" if len(said) > 1 else ""
-    return [Text(cut(f"! {said[0].rstrip('.')}", width - len(more)) + more, "yellow")]
+    more = ""
+    if len(said) > 1:
+        more = f" (and {len(said) - 1} more: --all)"
+    first = said[0].rstrip(".")
+    shown = cut(f"! {first}", width - len(more))
+    return [Text(shown + more, "yellow")]
 
 
 def at_left(text: str, width: int) -> str:
@@ -67,27 +73,37 @@ def at_right(text: str, width: int) -> str:
 
 def cut(text: str, width: int) -> str:
     """A text in at most a width, with `…` for its end."""
-    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
+    if cell_len(text) <= width:
+        return text
+    begin = set_cell_size(text, width - 1)
+    return begin.rstrip() + "…"
 
 
-def fitting(text: str, width: int) -> str:
+def fit_finding(text: str, width: int) -> str:
     """A finding in at most a width: its place in full before its cause."""
     if cell_len(text) <= width:
         return text
     where, colon, cause = text.partition(": ")
     if len(cause) > width // 2:
         cause = cause.partition(", ")[0]
-    short = f"{fit(where, max(width - cell_len(cause) - 2, width // 2))}{colon}{cause}"
+    room = width - cell_len(cause) - 2
+    place = fit(where, max(room, width // 2))
+    short = f"{place}{colon}{cause}"
     # A path of numbers, e.g. `0-3`, says nothing without the class that was left out.
     named = _NUMBERED.sub(_add_layer, short)
-    return cut(named if cell_len(named) <= width else short, width)
+    if cell_len(named) > width:
+        named = short
+    return cut(named, width)
 
 
 def _add_layer(path: re.Match[str]) -> str:
+    before = path[1] or ""
     numbers = path[2]
     if numbers == "*":
-        return f"{path[1] or ''}all layers"
-    return f"{path[1] or ''}layer{'' if numbers.isdigit() else 's'} {numbers}"
+        return f"{before}all layers"
+    if numbers.isdigit():
+        return f"{before}layer {numbers}"
+    return f"{before}layers {numbers}"
 
 
 def wrap_words(text: str, width: int) -> list[str]:
@@ -104,9 +120,11 @@ def wrap_words(text: str, width: int) -> list[str]:
 
 def both_sides(left: Text, right: Text, width: int) -> Text:
     """A text at each side of a line; the left one gives way."""
-    room = width - cell_len(right.plain) - 1 if right.plain else width
-    shown = Text(cut(left.plain, room), left.style)
-    gap = " " * (width - cell_len(shown.plain) - cell_len(right.plain)) if right.plain else ""
+    if not right.plain:
+        return Text(cut(left.plain, width), left.style)
+    room = width - cell_len(right.plain)
+    shown = Text(cut(left.plain, room - 1), left.style)
+    gap = " " * (room - cell_len(shown.plain))
     return Text.assemble(shown, gap, right)
 
 

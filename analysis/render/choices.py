@@ -53,14 +53,14 @@ def render_map(document: MapDocument) -> Iterator[str | TextTable]:
     better = [problem for problem in problems if problem.better is not None]
     for problem in better:
         yield _advice(problem)
-    time, saved = (duration(_NS_PER_MS * ms) for ms in (document.time_ms, document.saves_ms))
+    all_problems = counted(len(problems), "problem")
     if better:
-        yield (
-            f"{len(better)} of {counted(len(problems), 'problem')} should have another size: "
-            f"{saved} less of {time} in a step."
-        )
+        time = duration(_NS_PER_MS * document.time_ms)
+        saved = duration(_NS_PER_MS * document.saves_ms)
+        sizes = f"{len(better)} of {all_problems} should have another size"
+        yield f"{sizes}: {saved} less of {time} in a step."
     elif problems:
-        yield f"No neighbour of {counted(len(problems), 'problem')} takes 5 % less."
+        yield f"No neighbour of {all_problems} takes 5 % less."
     if problems:
         yield _table_of_times(problems)
     for problem in problems:
@@ -75,15 +75,12 @@ def _advice(problem: MappedProblem) -> str:
     time = problem.at(problem.better)
     assert time.change is not None
     if time.size > problem.size:
-        return (
-            f"{problem.label}: pad {problem.axis} {problem.size} to {time.size}, "
-            f"{describe_change(time.change)}."
-        )
+        pad = f"pad {problem.axis} {problem.size} to {time.size}"
+        return f"{problem.label}: {pad}, {describe_change(time.change)}."
+    take = f"take {problem.axis} {time.size} for {problem.size}"
     share, low, high = compare_for_work(problem, time)
-    return (
-        f"{problem.label}: take {problem.axis} {time.size} for {problem.size}, {share:+.0%} "
-        f"({low:+.0%} … {high:+.0%}) for as much work."
-    )
+    ends = f"({low:+.0%} … {high:+.0%})"
+    return f"{problem.label}: {take}, {share:+.0%} {ends} for as much work."
 
 
 def describe_change(change: Change | None) -> str:
@@ -101,10 +98,12 @@ def _table_of_times(problems: Sequence[MappedProblem]) -> TextTable:
     for problem in problems:
         label = problem.label
         for time in problem.sizes:
-            mark = " *" if time.size == problem.size else ""
+            size = f"{problem.axis} {time.size}"
+            if time.size == problem.size:
+                size += " *"
             rows.add_row(
                 label,
-                f"{problem.axis} {time.size}{mark}",
+                size,
                 duration(_NS_PER_MS * time.time_ms),
                 _half_width(time),
                 str(time.n),
@@ -115,34 +114,40 @@ def _table_of_times(problems: Sequence[MappedProblem]) -> TextTable:
 
 
 def _half_width(time: NeighbourTime) -> str:
-    share = (time.high_ms - time.low_ms) / 2 / time.time_ms
+    width_ms = time.high_ms - time.low_ms
+    share = width_ms / 2 / time.time_ms
     return f"{share:.1%}" if math.isfinite(share) else "?"
 
 
 def _describe_kernels(problem: MappedProblem) -> str:
     parts = []
     for region in problem.kernels:
-        alone = region.first == region.last
-        sizes = str(region.first) if alone else f"{region.first} to {region.last}"
+        sizes = str(region.first)
+        if region.last != region.first:
+            sizes += f" to {region.last}"
         parts.append(f"{sizes} {region.kernel or '?'}")
-    return f"{problem.axis} " + ", ".join(parts)
+    regions = ", ".join(parts)
+    return f"{problem.axis} {regions}"
 
 
 def render_compared(document: MapsDocument, most: int | None) -> Iterator[str | TextTable]:
     """The number of sizes that differ, and a row for each, the largest change first."""
-    differ = [line for line in document.sizes if line.differs]
-    yield f"A change of 5 % or more at {len(differ)} of {counted(len(document.sizes), 'size')}."
-    rows = table("problem", "size", *document.maps, "change", "kernel", left=("problem", "kernel"))
-    for line in document.sizes[:most]:
+    sizes = document.sizes
+    differ = sum(line.differs for line in sizes)
+    yield f"A change of 5 % or more at {differ} of {counted(len(sizes), 'size')}."
+    heads = ("problem", "size", *document.maps, "change", "kernel")
+    rows = table(*heads, left=("problem", "kernel"))
+    for line in sizes[:most]:
+        times = [duration(_NS_PER_MS * ms) for ms in line.times_ms]
         changes = [describe_change(change) for change in line.changes]
         kernels = [kernel or "?" for kernel in dict.fromkeys(line.kernels)]
         rows.add_row(
             line.label,
             f"{line.axis} {line.size}",
-            *(duration(_NS_PER_MS * ms) for ms in line.times_ms),
+            *times,
             "; ".join(changes),
             " → ".join(kernels),
         )
     yield rows
-    if most is not None and len(document.sizes) > most:
-        yield f"{len(document.sizes) - most} further; --all shows them."
+    if most is not None and len(sizes) > most:
+        yield f"{len(sizes) - most} further; --all shows them."

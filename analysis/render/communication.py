@@ -12,7 +12,7 @@ from ...base.numbers import number, quantity, with_sign
 from ...profiling.recording.store import STEP
 from ..decompose.communication import Collectives, Communication
 from .tables import table
-from .words import UNITS, join_texts, share, shorten, show_ms
+from .words import UNITS, join_texts, number_cell, share, shorten, show_ms
 
 _MOST_ROWS = 8
 _RATES = (
@@ -50,19 +50,27 @@ def render_communication(
         heads = ("calls", "ms alone", "ms beside", f"slow-down, ms of {whole}")
         kernels = table("beside communication", *heads)
         for kernel in communication.slowed[:limit]:
-            times = (number(kernel.alone_ms), number(kernel.beside_ms), with_sign(kernel.excess_ms))
-            kernels.add_row(shorten(kernel.name), number(kernel.calls, 3), *times)
+            kernels.add_row(
+                shorten(kernel.name),
+                number(kernel.calls, 3),
+                number(kernel.alone_ms),
+                number(kernel.beside_ms),
+                with_sign(kernel.excess_ms),
+            )
         parts.append(kernels)
     return Group(*parts, Text(_RATES, "dim"))
 
 
 def _cells(collectives: Collectives) -> list[str]:
-    ranks = None if collectives.ranks is None else counted(collectives.ranks, "rank")
-    name = join_texts([shorten(collectives.name, 30), ranks, collectives.algorithm])
-    size = collectives.message_bytes
+    ranks, message = "", ""
+    if collectives.ranks is not None:
+        ranks = counted(collectives.ranks, "rank")
+    if collectives.message_bytes is not None:
+        message = quantity(collectives.message_bytes, "B")
+    name = shorten(collectives.name, 30)
     cells = [
-        name,
-        "" if size is None else quantity(size, "B"),
+        join_texts([name, ranks, collectives.algorithm]),
+        message,
         number(collectives.calls, 3),
         number(collectives.time_ms),
         share(collectives.overlapped, 1),
@@ -72,7 +80,7 @@ def _cells(collectives: Collectives) -> list[str]:
         collectives.bus_gb_per_s,
         collectives.fastest_bus_gb_per_s,
     ):
-        cells.append("" if rate is None else number(rate, 3))
+        cells.append(number_cell(rate, 3))
     return cells
 
 
@@ -82,5 +90,6 @@ def _slow_down(communication: Communication, whole: str) -> str:
         return f"{text}; none of them also runs alone, so their slow-down is unknown."
     low, high = communication.interval_ms
     compared = share(communication.compared_ms, communication.beside_ms)
-    more = f"{with_sign(communication.excess_ms)} ms ({number(low, 3)} to {number(high, 3)})"
+    excess = with_sign(communication.excess_ms)
+    more = f"{excess} ms ({number(low, 3)} to {number(high, 3)})"
     return f"{text}; those that also run alone ({compared} of that) take {more} more than alone."

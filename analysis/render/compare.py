@@ -19,7 +19,7 @@ from ..decompose.curve import UNKNOWN
 from ..decompose.statistics import MATERIAL
 from ..decompose.terms import RECORD_DEVICE
 from .tables import table
-from .words import UNITS, dim, note_hidden, shorten, show_ms
+from .words import UNITS, dim, note_hidden, number_cell, shorten, show_ms
 
 _LAST_LOSSES = 10
 _WORSE = 3.0  # spreads of the base's last losses, from which a loss is higher
@@ -40,8 +40,10 @@ _MACHINE_MAY_CHANGE = (
 def render_comparison(comparison: Comparison, limit: int | None = 25) -> RenderableType:
     """The recordings, step times by batch size, then rows at one of them."""
     letters = _LETTERS[: len(comparison.sides)]
-    blocks: list[RenderableType] = [Text(verdict, "bold") for verdict in verdicts(comparison)]
-    blocks += [Text(said) for said in say_losses(comparison)]
+    blocks: list[RenderableType] = []
+    for verdict in verdicts(comparison):
+        blocks.append(Text(verdict, "bold"))
+    blocks += map(Text, say_losses(comparison))
     blocks += [Text(), _sides(comparison, letters), Text()]
     blocks += [_lines("batch", comparison.steps, letters), Text()]
     rows = comparison.rows
@@ -49,8 +51,9 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
         head = "batch unknown" if comparison.batch is None else f"batch {comparison.batch}"
         steps = "modelled and profiled steps" if comparison.names_modelled else "profiled steps"
         blocks.append(Text(f"By {comparison.by} at {head}, {steps}", "bold"))
-        blocks.append(_lines(comparison.by, rows[:limit], letters))
-        blocks += note_hidden(len(rows) - len(rows[:limit]), "smaller row")
+        shown = rows[:limit]
+        blocks.append(_lines(comparison.by, shown, letters))
+        blocks += note_hidden(len(rows) - len(shown), "smaller row")
     elif not comparison.unseen:
         nothing = "No batch size was profiled in all recordings: there are no rows to compare."
         blocks.append(Text(nothing))
@@ -87,7 +90,7 @@ def render_check(comparison: Comparison, over: float) -> list[Text]:
     if not lines:
         lines.append(Text(f"No step time grew significantly and by more than {over:.1%}."))
     for name, batch, change in comparison.find_undecided(over):
-        most = change.bounds_of_growth[1]
+        _, most = change.bounds_of_growth
         bound = f"it may be up to {most:.1%}" if math.isfinite(most) else "no interval is known"
         growth = f"a growth of {name} at batch {batch}"
         lines.append(Text(f"Could not tell: {growth} is not ruled out: {bound}.", "yellow"))
@@ -96,7 +99,8 @@ def render_check(comparison: Comparison, over: float) -> list[Text]:
 
 def show_growth(change: Change) -> str:
     """The growth of a step time, and how much it is at least."""
-    return f"{change.growth:+.1%} (at least {change.bounds_of_growth[0]:+.1%})"
+    least, _ = change.bounds_of_growth
+    return f"{change.growth:+.1%} (at least {least:+.1%})"
 
 
 def show_layer_growth(layer: GrownLayer) -> str:
@@ -118,12 +122,15 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
         change = line.changes[index - 1]
         if change is not None:
             common.append((line, change))
-            real += [(line, change)] if change.real else []
+            if change.real:
+                real.append((line, change))
     if not common:
         return f"{letter} has no batch size in common with {base}."
-    line, change = _telling(real or common)
+    line, change = _choose_telling(real or common)
     is_bounded = math.isfinite(change.high) and change.low > 0
-    within = f" ({_show_ratios(change)})" if is_bounded else ""
+    within = ""
+    if is_bounded:
+        within = f" ({_show_ratios(change)})"
     size = "" if line.label == UNKNOWN else f" of batch {line.label}"
     times = f"{UNITS[unit]}{size} takes {show_ratio(change)} times as long{within}"
     if is_bounded and not real:
@@ -132,11 +139,14 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
         lead = f"{what} {letter} {differs} significantly from {base}'s (Holm correction)"
         if comparison.is_modelled:
             lead = f"{what} {letter} {differs} from {base}'s {_BEYOND}"
-        return f"{lead}: {times}.{_list_changes(comparison, index)}"
+        changed = _list_changes(comparison, index)
+        return f"{lead}: {times}.{changed}"
     if not is_bounded and abs(math.log(change.speedup)) < _ALIKE:
         return f"{letter} and {base} take the same time within {_ALIKE:.0%}: {times}."
     faster = change.speedup > 1
-    way, other_way = ("faster", "slower") if faster else ("slower", "faster")
+    way, other_way = "slower", "faster"
+    if faster:
+        way, other_way = other_way, way
     sure = "no interval is known"
     if real:
         differ = "differs" if len(real) == 1 else "differ"
@@ -145,10 +155,11 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     others = [other.label for other, apart in real if (apart.speedup > 1) != faster]
     if others:
         sure += f"; {other_way} at batch {', '.join(others)}"
-    rows_are_of_it = line.label == str(comparison.batch)
-    where = _where(comparison, index, change) if rows_are_of_it else ""
-    lead = f"{letter} is {way} than {base}: {times}; {sure}."
-    return f"{lead}{_pace_sentence(line, index)}{where}"
+    sentence = f"{letter} is {way} than {base}: {times}; {sure}."
+    sentence += _pace_sentence(line, index)
+    if line.label == str(comparison.batch):
+        sentence += _where(comparison, index, change)
+    return sentence
 
 
 def say_losses(comparison: Comparison, names: Sequence[str] = _LETTERS) -> list[str]:
@@ -160,18 +171,20 @@ def say_losses(comparison: Comparison, names: Sequence[str] = _LETTERS) -> list[
     said = []
     finite: list[tuple[str, list[float]]] = []
     for name, side in zip(names, sides, strict=False):
-        last = [loss for loss in side.losses[:count][-_LAST_LOSSES:] if loss is not None]
+        compared = side.losses[:count]
+        last = [loss for loss in compared[-_LAST_LOSSES:] if loss is not None]
         if None in side.losses:
             said.append(f"{name} trains worse: its loss is not finite at step {len(side.losses)}.")
         elif last:
             finite.append((name, last))
     if len(finite) > 1:
         means = ", ".join(f"{name} {number(fmean(last))}" for name, last in finite)
-        steps = f"the last {len(finite[0][1])} of {counted(count, 'step')} from one seed"
-        said.insert(0, f"Loss, mean of {steps}, one run each: {means}.")
         _, base = finite[0]
+        steps = f"the last {len(base)} of {counted(count, 'step')} from one seed"
+        said.insert(0, f"Loss, mean of {steps}, one run each: {means}.")
+        most = fmean(base) + _WORSE * pstdev(base)
         for name, last in finite[1:]:
-            if fmean(last) - fmean(base) > _WORSE * pstdev(base):
+            if fmean(last) > most:
                 said.append(f"{name} trains worse: its loss is higher than the base's varies.")
     return said
 
@@ -184,8 +197,12 @@ def _say_sure(comparison: Comparison) -> str:
 def _pace_sentence(line: ComparedLine, index: int) -> str:
     """What the pace does, where slow steps make the time of all steps do something else."""
     time = line.changes[index - 1]
-    pace = (line.pace_changes or line.changes)[index - 1]
-    if time is None or pace is None or abs(math.log(pace.speedup / time.speedup)) < _OTHER_PACE:
+    paces = line.pace_changes or line.changes
+    pace = paces[index - 1]
+    if time is None or pace is None:
+        return ""
+    apart = math.log(pace.speedup / time.speedup)
+    if abs(apart) < _OTHER_PACE:
         return ""
     takes = f"takes {show_ratio(pace)} times as long"
     return f" Its pace, the faster half of the steps, {takes}: the rest is slow steps."
@@ -197,7 +214,8 @@ def _list_changes(comparison: Comparison, index: int) -> str:
     for row in (*comparison.layers, *comparison.rows):
         change = row.changes[index - 1]
         if change is not None and change.real and row.largest_change_ms >= least_ms:
-            before, after = number(row.times_ms[0] or 0.0), show_ms(row.times_ms[index] or 0.0)
+            before = number(row.times_ms[0] or 0.0)
+            after = show_ms(row.times_ms[index] or 0.0)
             lead = f" Changed most, {_say_sure(comparison)}"
             return f"{lead}: {shorten(row.label)}, {before} → {after}."
     return ""
@@ -205,14 +223,17 @@ def _list_changes(comparison: Comparison, index: int) -> str:
 
 def _step_ms(comparison: Comparison) -> float:
     """The base's time of a step at the batch size of the rows; 0 if it is unknown."""
-    steps = (line for line in comparison.steps if line.label == str(comparison.batch))
-    return next((line.times_ms[0] or 0.0 for line in steps), 0.0)
+    for line in comparison.steps:
+        if line.label == str(comparison.batch):
+            return line.times_ms[0] or 0.0
+    return 0.0
 
 
-def _telling(steps: Sequence[tuple[ComparedLine, Change]]) -> tuple[ComparedLine, Change]:
+def _choose_telling(steps: Sequence[tuple[ComparedLine, Change]]) -> tuple[ComparedLine, Change]:
     """The largest batch size whose change is at least half of the largest change."""
     sizes = [abs(math.log(change.speedup)) for _, change in steps]
-    large = [place for place, size in enumerate(sizes) if size >= max(sizes) / 2]
+    least = max(sizes) / 2
+    large = [place for place, size in enumerate(sizes) if size >= least]
     return steps[large[-1]]
 
 
@@ -221,7 +242,8 @@ def _where(comparison: Comparison, index: int, change: Change) -> str:
     sign = 1 if change.speedup < 1 else -1
 
     def growth_ms(row: ComparedLine) -> float:
-        before, after = row.times_ms[0] or 0.0, row.times_ms[index] or 0.0
+        before = row.times_ms[0] or 0.0
+        after = row.times_ms[index] or 0.0
         return sign * (after - before)
 
     row = max(comparison.rows, key=growth_ms, default=None)
@@ -234,20 +256,22 @@ def _where(comparison: Comparison, index: int, change: Change) -> str:
 
 def _lines(first: str, lines: Sequence[ComparedLine], letters: str) -> RenderableType:
     times = [f"{letter} ms" for letter in letters]
-    ratios = [f"{letter}/A" for letter in letters[1:]]
-    heads = (first, *times, *ratios, "95 % interval", "remark")
+    heads = [first, *times]
+    heads += [f"{letter}/A" for letter in letters[1:]]
+    heads += ["95 % interval", "remark"]
     rows = table(*heads, words=("remark", "family"))
     changes = [change for line in lines for change in line.changes if change is not None]
     is_pair = len(letters) == 2
     wide = is_pair and any(math.isfinite(change.high) for change in changes)
     for line in lines:
-        times = ["" if time is None else number(time) for time in line.times_ms]
+        times = [number_cell(time) for time in line.times_ms]
         remarks = []
         for letter, remark in zip(letters[1:], line.remarks, strict=True):
             if remark:
                 remarks.append(remark if is_pair else f"{letter}: {remark}")
         within = show_interval(line.changes[0]) if wide else ""
-        rows.add_row(line.label, *times, *map(_speedup, line.changes), within, "; ".join(remarks))
+        ratios = map(_speedup, line.changes)
+        rows.add_row(line.label, *times, *ratios, within, "; ".join(remarks))
     return rows
 
 
@@ -257,7 +281,8 @@ def _speedup(change: Change | None) -> Text:
     ratio = f"{show_ratio(change)}x"
     if not change.real:
         return Text(ratio)
-    return Text(f"{ratio}*", "green" if change.speedup > 1 else "red")
+    style = "green" if change.speedup > 1 else "red"
+    return Text(f"{ratio}*", style)
 
 
 def show_ratio(change: Change) -> str:
@@ -267,7 +292,8 @@ def show_ratio(change: Change) -> str:
 
 def _show_ratios(change: Change) -> str:
     """Both ends of the ratio."""
-    return f"{number(1 / change.high, 3)} … {number(1 / change.low, 3)}"
+    least, most = 1 / change.high, 1 / change.low
+    return f"{number(least, 3)} … {number(most, 3)}"
 
 
 def show_interval(change: Change | None) -> str:
@@ -298,12 +324,14 @@ def notes(comparison: Comparison) -> list[str]:
     star = _BEYOND if comparison.is_modelled else "significant"
     notes = [_MARKS.format(star=star)]
     if comparison.differences:
-        differing = [
-            f"{name}: {', '.join(texts)}" for name, texts in comparison.differences.items()
-        ]
-        notes.append(f"Recorded with different settings: {'; '.join(differing)}.")
+        differing = []
+        for name, texts in comparison.differences.items():
+            differing.append(f"{name}: {', '.join(texts)}")
+        settings = "; ".join(differing)
+        notes.append(f"Recorded with different settings: {settings}.")
     if comparison.names_modelled:
-        notes.append(f"Modelled, not measured: {', '.join(comparison.names_modelled)}.")
+        names = ", ".join(comparison.names_modelled)
+        notes.append(f"Modelled, not measured: {names}.")
     if comparison.unseen:
         notes.append(_not_recorded(comparison))
     if comparison.names_profiled:
@@ -311,13 +339,14 @@ def notes(comparison: Comparison) -> list[str]:
         notes.append(f"Every step was profiled in {names}: times include the profiling overhead.")
     devices = {side.hardware.name for side in comparison.sides}
     alone = len(devices) == 1 and not comparison.names_modelled and not comparison.together
-    if alone and any(
-        change and change.real for line in comparison.steps for change in line.changes
-    ):
+    changes = [change for line in comparison.steps for change in line.changes]
+    if alone and any(change and change.real for change in changes):
         notes.append(_MACHINE_MAY_CHANGE)
     for letter, ratios in zip(_LETTERS[1:], comparison.roof_ratios, strict=False):
         if ratios:
-            parts = [f"{level} {ratio:.3g}x ({kind}s)" for level, (ratio, kind) in ratios.items()]
+            parts = []
+            for level, (ratio, kind) in ratios.items():
+                parts.append(f"{level} {ratio:.3g}x ({kind}s)")
             shares = ", ".join(parts)
             notes.append(
                 f"Roofs of {letter} over A: {shares}; a row whose speed grows by a factor between "

@@ -7,7 +7,6 @@ from xml.etree import ElementTree
 
 from ...base.escaping import escape_controls
 from ...base.markdown import write_markdown
-from ...base.numbers import number
 from ..change import Change
 from ..compare import ComparedLine, Comparison
 from .compare import (
@@ -19,6 +18,7 @@ from .compare import (
     show_ratio,
     verdicts,
 )
+from .words import number_cell
 
 WORSE, NOT_WORSE, COULD_NOT_TELL = "worse", "not worse", "could not tell"
 _MOST_ROWS = 5
@@ -88,7 +88,7 @@ def _render_lines(first: str, lines: Sequence[ComparedLine], names: Sequence[str
         head += [f"{name}/{base}", "95 % interval"]
     rows = []
     for line in lines:
-        cells = [line.label, *("" if time is None else number(time) for time in line.times_ms)]
+        cells = [line.label, *map(number_cell, line.times_ms)]
         for change in line.changes:
             cells += ["" if change is None else _mark_ratio(change), show_interval(change)]
         rows.append(cells)

@@ -58,9 +58,17 @@ class CostLine(NamedTuple):
     each_ms: float  # cost of one more; at least 0
     off: float  # largest share of a time by which the line misses it
 
+    def cost_ms(self, size: float) -> float:
+        """The cost of a size."""
+        return self.fixed_ms + self.each_ms * size
+
     def fixed_share(self, size: int) -> float:
         """The share of the fixed cost in the cost of a size."""
-        return self.fixed_ms / (self.fixed_ms + self.each_ms * size)
+        return self.fixed_ms / self.cost_ms(size)
+
+    def as_sum(self, axis: str) -> str:
+        """The line as a sum of its two costs."""
+        return f"{show_ms(self.fixed_ms, 3)} + {show_ms(self.each_ms, 3)} × {axis}"
 
 
 def cost_line(curve: Curve) -> CostLine | None:

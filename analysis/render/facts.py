@@ -32,14 +32,20 @@ def clock_line(meta: Mapping[str, Any]) -> str | None:
 def recording_line(recording: Recording) -> str:
     """The step, the machine and the settings; unknown facts are omitted."""
     meta = recording.meta
-    device, protocol = meta.get("device") or {}, meta.get("protocol") or {}
+    device = meta.get("device") or {}
+    protocol = meta.get("protocol") or {}
     precision = meta.get("precision")
+    if precision == "fp32":
+        precision = None
+    measured = None
+    if protocol.get("name"):
+        measured = f"protocol {protocol['name']}"
     facts = (
         *_work(recording),
-        None if precision == "fp32" else precision,
+        precision,
         *_describe_execution(meta),
         device.get("name"),
-        f"protocol {protocol['name']}" if protocol.get("name") else None,
+        measured,
         *_threads(recording),
         *_list_fixed(meta),
         clock_line(meta),
@@ -50,16 +56,18 @@ def recording_line(recording: Recording) -> str:
 def facts_of(recording: Recording, width: int) -> str:
     """The same in fewer words, the step and its precision first, as many as there is room for."""
     meta = recording.meta
-    device = (meta.get("device") or {}).get("name") or ""
+    device = meta.get("device") or {}
+    model = _MAKER.sub("", device.get("name") or "")
     name, *work = filter(None, _work(recording))
+    first = [name, *work[:1]]
     facts = (
-        " ".join([name, *work[:1]]),
+        " ".join(first),
         *work[1:],
         meta.get("precision"),
         *_describe_execution(meta),
         *_list_fixed(meta),
         *_threads(recording),
-        " ".join(_MAKER.sub("", device).split()),
+        " ".join(model.split()),
         clock_line(meta),
     )
     kept = list(filter(None, facts))
@@ -71,13 +79,17 @@ def facts_of(recording: Recording, width: int) -> str:
 def _work(recording: Recording) -> Iterator[str | None]:
     meta = recording.meta
     yield meta.get("network") or recording.path.name
-    yield f"{meta['mode']} step" if meta.get("mode") else None
-    yield framework_of(recording) if meta.get("frameworks") else None
+    if meta.get("mode"):
+        yield f"{meta['mode']} step"
+    if meta.get("frameworks"):
+        yield framework_of(recording)
 
 
-def _describe_execution(meta: Mapping[str, Any]) -> Iterator[str | None]:
-    yield "compiled" if meta.get("compiled") else None
-    yield "replayed as a CUDA graph" if meta.get("graphed") else None
+def _describe_execution(meta: Mapping[str, Any]) -> Iterator[str]:
+    if meta.get("compiled"):
+        yield "compiled"
+    if meta.get("graphed"):
+        yield "replayed as a CUDA graph"
 
 
 def _threads(recording: Recording) -> Iterator[str]:

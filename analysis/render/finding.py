@@ -21,6 +21,7 @@ from .found import SURE, Found, find_all, say_share
 from .headline import certain_sentence
 from .shown import Shown
 from .tables import Indented
+from .words import begin_sentence
 
 
 def show_finding(shown: Shown, place: int) -> None:
@@ -47,8 +48,10 @@ def _name_finding(asked: _Asked) -> Block | None:
 def _say_worth(asked: _Asked) -> Block | None:
     entry, shown = asked.entry, asked.shown
     worth = ", ".join(f"{share} at {shown.axis.name} {size}" for size, share in entry.worth)
-    said = f"Of a step: {worth or 'unknown'}. How sure: {entry.sure}. {SURE[entry.sure]}"
-    lines = [said, _say_whole_step(entry, shown)] if entry.is_slow_size and entry.where else [said]
+    sure = f"How sure: {entry.sure}. {SURE[entry.sure]}"
+    lines = [f"Of a step: {worth or 'unknown'}. {sure}"]
+    if entry.is_slow_size and entry.where:
+        lines.append(_say_whole_step(entry, shown))
     return Block.lines([line for line in lines if line])
 
 
@@ -75,7 +78,8 @@ def _describe_certain(asked: _Asked) -> Block | None:
     said = certain_sentence(entry.certain, shown.axis)
     pair = ",".join(map(str, entry.certain.functional.conditions[-2:]))
     command = f"curvescope explain {shown.recording.named} --pair {pair}"
-    return Block((Text(said[0].upper() + said[1:]),), (command,), below=True)
+    sentence = Text(begin_sentence(said))
+    return Block((sentence,), (command,), below=True)
 
 
 def _describe_slow_steps(asked: _Asked) -> Block | None:

@@ -15,7 +15,7 @@ from ..diagnosis.remedies import throughput_of
 from .deviations import cost_line
 from .found import CONFIRMED, Found
 from .page import Page
-from .words import begin_sentence, html_text, join_texts, page_text, show_ms
+from .words import begin_sentence, html_text, join_texts, page_text
 
 MOST_FOUND = 5
 _WIDE = 200  # cells, in which all facts have room
@@ -54,14 +54,20 @@ class FirstScreen:
 
 def first_screen(page: Page) -> FirstScreen:
     """The first screen of a diagnosis."""
+    quiet = page.how_quiet()
     line = cost_line(page.diagnosis.curve)
+    line_ms = None
+    if line is not None:
+        line_ms = (line.fixed_ms, line.each_ms)
+    found = [_line(entry) for entry in page.entries[:MOST_FOUND]]
+    slow = [entry.at for entry in page.entries if entry.is_slow_size]
     return FirstScreen(
-        facts=join_texts([page.facts(_WIDE), page.how_quiet().plain], " · "),
+        facts=join_texts([page.facts(_WIDE), quiet.plain], " · "),
         verdict=page.verdict(),
         tiles=tuple(_tiles(page)),
-        line_ms=None if line is None else (line.fixed_ms, line.each_ms),
-        found=tuple(map(_line, page.entries[:MOST_FOUND])),
-        slow=tuple(entry.at for entry in page.entries if entry.is_slow_size),
+        line_ms=line_ms,
+        found=found,
+        slow=slow,
     )
 
 
@@ -76,25 +82,27 @@ def _tiles(page: Page) -> Iterator[Tile]:
     curve = diagnosis.curve
     throughput, take = throughput_of(curve), page.size_to_take()
     if throughput is not None and take:
-        rate, best = number(throughput.per_s, 3), number(throughput.best_per_s, 3)
-        more = "still rising" if throughput.grows else f"at most {best}"
+        rate = number(throughput.per_s, 3)
+        more = "still rising"
+        if not throughput.grows:
+            more = f"at most {number(throughput.best_per_s, 3)}"
         reason = f"{rate} {axis.unit}/s there, {more}"
         yield Tile("Batch size", take.removeprefix("Take "), reason)
     line = cost_line(curve)
     if line is not None:
-        sizes = (curve.conditions[0], curve.conditions[-1])
-        shares = [f"{line.fixed_share(size):.0%} at {size}" for size in sizes]
-        fixed = f"fixed: {' and '.join(shares)}"
+        first, last = curve.conditions[0], curve.conditions[-1]
+        at_first, at_last = line.fixed_share(first), line.fixed_share(last)
+        fixed = f"fixed: {at_first:.0%} at {first} and {at_last:.0%} at {last}"
         if line.off > 0.05:
             fixed += f"; times are up to {line.off:.0%} off"
-        cost = f"{show_ms(line.fixed_ms, 3)} + {show_ms(line.each_ms, 3)} × {axis.name}"
-        yield Tile("Cost of a step", cost, fixed)
+        yield Tile("Cost of a step", line.as_sum(axis.name), fixed)
     saving = next((entry for entry in page.entries if entry.saving is not None), None)
     if saving is not None:
         at, share = saving.worth[0]
         gain = f"{share} at {at}"
         said = f"{saving.what}: {gain}, {saving.sure}"
-        yield Tile("Saves", gain if saving.sure == CONFIRMED else "open", begin_sentence(said))
+        answer = gain if saving.sure == CONFIRMED else "open"
+        yield Tile("Saves", answer, begin_sentence(said))
 
 
 def first_screen_html(screen: FirstScreen, index: int) -> str:

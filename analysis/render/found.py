@@ -221,12 +221,19 @@ def _slow_sizes(diagnosis: Diagnosis) -> list[tuple[float, Found]]:
         if explanation.cause is None and explanation.layer in lasting:
             continue
         size, _ = _where_slow(explanation, diagnosis)
-        place = (explanation.where, explanation.cause, size) if explanation.where else len(places)
-        places.setdefault(place, []).append(explanation)
+        place: object = len(places)
+        if explanation.where:
+            place = (explanation.where, explanation.cause, size)
+        there = places.setdefault(place, [])
+        there.append(explanation)
     listed = [_slow_size(together, diagnosis) for together in places.values()]
     named = {entry.at for _, entry in listed if entry.answers}
     # A deviation of the whole step says nothing more of a size whose place is named.
-    return [(share, entry) for share, entry in listed if entry.answers or entry.at not in named]
+    told = []
+    for share, entry in listed:
+        if entry.answers or entry.at not in named:
+            told.append((share, entry))
+    return told
 
 
 def _join_places(listed: Sequence[tuple[float, Found]]) -> list[tuple[float, Found]]:
@@ -334,7 +341,8 @@ def _slowest(
         sizes = neighbours_of(size, terms.conditions)
         if size in among and sizes is not None:
             weights = outlier(*sizes).coefficients
-            off_ms = float(sum(weight * times_ms[other] for other, weight in weights))
+            parts_ms = [weight * times_ms[other] for other, weight in weights]
+            off_ms = float(sum(parts_ms))
             if off_ms > most_ms:
                 slowest, most_ms = size, off_ms
     return None if slowest is None else (slowest, most_ms)
@@ -343,9 +351,10 @@ def _slowest(
 def _what(answer: Explanation, size: Condition, diagnosis: Diagnosis) -> str:
     if answer.where is None and answer.cause is None:
         return _say_deviation(answer.functional, answer.value.value, diagnosis)
-    line = f", {answer.line}" if answer.line else ""
+    where = answer.where or "the step"
     cause = _cause(answer, diagnosis) or "cause unknown"
-    return f"{answer.where or 'the step'} at {size}: {cause}{line}"
+    line = f", {answer.line}" if answer.line else ""
+    return f"{where} at {size}: {cause}{line}"
 
 
 def _say_deviation(functional: Functional, value: float, diagnosis: Diagnosis) -> str:
@@ -394,8 +403,10 @@ def _without_answer(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     if difference is not None:
         before, after = difference.times_ms
         place = f", most in {difference.label}" if difference.label else ""
-        more, share = number(after - before, 3), (after - before) / after
-        what = f"{difference.at} to {difference.to}: {more} ms{place}"
+        more_ms = after - before
+        share = more_ms / after
+        sizes = f"{difference.at} to {difference.to}"
+        what = f"{sizes}: {number(more_ms, 3)} ms{place}"
         yield share, Found(what=what, worth=_worth(difference.to, share), sure=ONCE)
     for finding in () if diagnosis.explanations else diagnosis.anomalies:
         yield _describe_deviation(finding.tested, finding.tested_value.value, diagnosis)
@@ -466,19 +477,19 @@ def describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
     What only avoids the waits beside other work is not proven to save anything on a quiet machine.
     """
     gains = dict(saving.gains)
-    best = saving.largest[0] if saving.largest else max(gains, key=lambda at: gains[at].value)
+    best = max(gains, key=lambda at: gains[at].value)
+    if saving.largest is not None:
+        best, _ = saving.largest
     worth = {}
     for size in (best, diagnosis.curve.conditions[-1]):
         if size in gains:
             worth[size] = say_saved(gains[size])
-    is_confirmed = saving.verdict == Verdict.CONFIRMED and not saving.beside_work
-    only = "while other work runs: " if saving.beside_work else ""
-    return Found(
-        what=f"{only}{instruction(saving)}",
-        worth=tuple(worth.items()),
-        sure=CONFIRMED if is_confirmed else NOT_PROVEN,
-        saving=saving,
-    )
+    what, sure = instruction(saving), NOT_PROVEN
+    if saving.beside_work:
+        what = f"while other work runs: {what}"
+    elif saving.verdict == Verdict.CONFIRMED:
+        sure = CONFIRMED
+    return Found(what=what, worth=tuple(worth.items()), sure=sure, saving=saving)
 
 
 def say_saved(gain: Estimate) -> str:

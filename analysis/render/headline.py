@@ -58,30 +58,39 @@ def headline(meta: Mapping[str, Any], diagnosis: Diagnosis) -> str:
 
 def certain_sentences(diagnosis: Diagnosis) -> list[str]:
     """What costs too much for certain, but for what experiments confirm, which is said anyway."""
-    confirmed = {answer.where for answer in diagnosis.answers if answer.verdict == Tested.CONFIRMED}
+    confirmed = {answer.where for answer in _list_confirmed(diagnosis)}
     parts = [part for part in diagnosis.certain if part.label not in confirmed]
     sentences = [certain_sentence(part, diagnosis.axis) for part in parts[:_SHOWN_PARTS]]
-    if more := len(parts) - len(sentences):
-        sentences.append(f"{counted(more, 'more layer')} {'is' if more == 1 else 'are'} as sure.")
+    more = len(parts) - len(sentences)
+    if more:
+        are = "is" if more == 1 else "are"
+        sentences.append(f"{counted(more, 'more layer')} {are} as sure.")
     return sentences
 
 
 def certain_sentence(part: CertainPart, axis: Axis) -> str:
     """A layer that costs too much for certain: how much, where, and by which count of work."""
     value = part.value
-    line = f" at {part.line}" if part.line else ""
-    why = f" ({part.from_shapes.strip('()')}, from shapes)" if part.from_shapes else ""
+    where = part.label
+    if part.line:
+        where += f" at {part.line}"
+    why = ""
+    if part.from_shapes:
+        work = part.from_shapes.strip("()")
+        why = f" ({work}, from shapes)"
     ends = f"{number(value.low, 3)} to {number(value.high, 3)}"
-    more = f"{show_ms(value.value, 3)} ({ends}) more at {axis.name_size(part.batch)}"
+    size = axis.name_size(part.batch)
+    more = f"{show_ms(value.value, 3)} ({ends}) more at {size}"
     share = f"{part.step_share:.0%} of the step{why}"
-    return f"{part.label}{line} costs {more} than smaller ones ask for, {share}."
+    return f"{where} costs {more} than smaller ones ask for, {share}."
 
 
 def finding_sentence(diagnosis: Diagnosis) -> str:
     """The same without a name, in lower case."""
     said = sorted(_sentences(diagnosis), key=lambda item: -item[0])
-    first, *others = (sentence for _, sentence in said)
-    return " ".join([first, *map(begin_sentence, others)])
+    first, *others = [sentence for _, sentence in said]
+    others = [begin_sentence(sentence) for sentence in others]
+    return " ".join([first, *others])
 
 
 def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
@@ -98,16 +107,19 @@ def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
     if best is not None and best.largest is not None:
         said = best.members
         batch, share = best.leading
-        trained = max(curve.conditions, default=batch) == batch
-        yield 1.0 if trained else share, saving_sentence(diagnosis.remedies, diagnosis.axis) or ""
+        if max(curve.conditions, default=batch) == batch:
+            share = 1.0
+        yield share, saving_sentence(diagnosis.remedies, diagnosis.axis) or ""
     if confirmed is not None:
-        yield _share_of_step(diagnosis, confirmed), _say_confirmed(diagnosis, confirmed, said)
+        sentence = _say_confirmed(diagnosis, confirmed, said)
+        yield _share_of_step(diagnosis, confirmed), sentence
     largest = diagnosis.explanations[0] if diagnosis.explanations else None
     if confirmed is not None and confirmed is largest:
         return
     share = 0.0
     if largest is not None:
-        share = abs(largest.value.value) / curve.times_ms[largest.functional.last]
+        step_ms = curve.times_ms[largest.functional.last]
+        share = abs(largest.value.value) / step_ms
     if confirmed is None or diagnosis.anomalies:
         yield share, _anomaly_sentence(diagnosis)
     else:
@@ -116,14 +128,19 @@ def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
 
 def _share_of_step(diagnosis: Diagnosis, answer: Explanation) -> float:
     functional = answer.functional
-    step = functional.at if functional.kind == FIXED_COST else functional.last
-    return abs(_place_confirmed(answer)[1]) / diagnosis.curve.times_ms[step]
+    size = functional.at if functional.kind == FIXED_COST else functional.last
+    _, amount = _place_confirmed(answer)
+    return abs(amount) / diagnosis.curve.times_ms[size]
 
 
 def _largest_confirmed(diagnosis: Diagnosis) -> Explanation | None:
     """The answer whose confirmed cause makes the largest share of a step."""
-    confirmed = [answer for answer in diagnosis.answers if answer.verdict == Tested.CONFIRMED]
+    confirmed = _list_confirmed(diagnosis)
     return max(confirmed, key=lambda answer: _share_of_step(diagnosis, answer), default=None)
+
+
+def _list_confirmed(diagnosis: Diagnosis) -> list[Explanation]:
+    return [answer for answer in diagnosis.answers if answer.verdict == Tested.CONFIRMED]
 
 
 def _place_confirmed(answer: Explanation) -> tuple[str, float]:
@@ -134,7 +151,8 @@ def _place_confirmed(answer: Explanation) -> tuple[str, float]:
     assert total is not None
     if answer.where is None or total.measured is not None:
         return "", total.amount
-    others = len({term.label for term in total.terms}) - 1
+    labels = {term.label for term in total.terms}
+    others = len(labels) - 1
     more = f" and {others} more" if others else ""
     return f" in {answer.where}{more}", total.amount
 
@@ -145,12 +163,14 @@ def _say_confirmed(diagnosis: Diagnosis, answer: Explanation, said: Container[st
     where, amount = _place_confirmed(answer)
     lead, whole = "", anomaly_name(functional)
     if functional.kind != FIXED_COST:
-        lead, whole = f"{deviation(functional, value, diagnosis.curve, diagnosis.axis)}: ", "it"
+        off = deviation(functional, value, diagnosis.curve, diagnosis.axis)
+        lead, whole = f"{off}: ", "it"
     make = "make" if answer.cause == PAGE_FAULTS else "makes"
     share = f"{percent(amount / value)} of {whole}"
     sentence = f"{lead}{answer.cause}{where} {make} {share}, confirmed by experiment."
-    alone = answer.remedy is None or answer.remedy.factor not in said
-    return f"{sentence} {advice(answer)}".rstrip() if alone else sentence
+    if answer.remedy is not None and answer.remedy.factor in said:
+        return sentence
+    return f"{sentence} {advice(answer)}".rstrip()
 
 
 def _no_anomaly(diagnosis: Diagnosis) -> str:
@@ -169,10 +189,12 @@ def _anomaly_sentence(diagnosis: Diagnosis) -> str:
         if last.condition != UNKNOWN:
             size = axis.name_size(last.condition)
         n = f"{last.n}, all of them profiled" if curve.profiled else str(last.n)
-        return f"{UNITS[curve.unit]} of {size} takes {show_ms(last.time_ms.value)} (n = {n})."
+        time = show_ms(last.time_ms.value)
+        return f"{UNITS[curve.unit]} of {size} takes {time} (n = {n})."
     if diagnosis.explanations:
         first = diagnosis.explanations[0]
-        return f"{deviation(first.functional, first.value.value, curve, axis)}."
+        off = deviation(first.functional, first.value.value, curve, axis)
+        return f"{off}."
     if diagnosis.anomalies:
         labels = ", ".join(finding.shown.label for finding in diagnosis.anomalies)
         return f"{labels} is significant; no step was profiled there, so its terms are unknown."
@@ -185,13 +207,16 @@ def _anomaly_sentence(diagnosis: Diagnosis) -> str:
 def difference_sentence(difference: Difference, axis: Axis) -> str:
     """How far two times without an interval differ, where, and what to record."""
     before, after = difference.times_ms
+    more_ms = after - before
     sizes = f"{axis.name_size(difference.at)} to {difference.to}"
-    times = f"{number(before)} to {show_ms(after)} ({with_sign(after - before)} ms)"
+    times = f"{number(before)} to {show_ms(after)} ({with_sign(more_ms)} ms)"
     sentence = f"from {sizes} {UNITS[difference.unit]} goes from {times}"
     if difference.label is not None:
-        is_most = abs(difference.label_ms) >= abs(after - before) / 2
-        of_it = "most of it" if is_most else "the largest term of it"
-        sentence += f", {of_it} {difference.label} ({with_sign(difference.label_ms, 3)} ms)"
+        of_it = "the largest term of it"
+        if abs(difference.label_ms) >= abs(more_ms) / 2:
+            of_it = "most of it"
+        amount = with_sign(difference.label_ms, 3)
+        sentence += f", {of_it} {difference.label} ({amount} ms)"
     if difference.host is not None:
         host = f"{show_ms(difference.host_ms, 3)} of the {difference.host}"
         sentence += f"; at {difference.to} it is {host}"
@@ -209,12 +234,15 @@ def largest_sentence(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
     clauses = largest_clauses(diagnosis, classes)
     if not clauses or diagnosis.terms is None:
         return ""
-    return f"{diagnosis.axis.name.capitalize()} {diagnosis.terms.conditions[-1]}: {clauses}."
+    axis = diagnosis.axis.name.capitalize()
+    return f"{axis} {diagnosis.terms.conditions[-1]}: {clauses}."
 
 
-def _names_idle_time(key: Key) -> str:
+def _name_kind(key: Key) -> str:
     """The kind of a term, of idle time with the wait for input apart."""
-    return WAITING_FOR_INPUT if (key.kind, key.phase) == (IDLE, INPUT) else key.kind
+    if (key.kind, key.phase) == (IDLE, INPUT):
+        return WAITING_FOR_INPUT
+    return key.kind
 
 
 def largest_clauses(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
@@ -225,11 +253,14 @@ def largest_clauses(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
     if terms is None or not len(terms.values_ms):
         return ""
     size = terms.conditions[-1]
-    times = dict(zip(terms.keys, terms.values_ms[-1].tolist(), strict=True))
+    last = terms.values_ms[-1].tolist()
+    times = dict(zip(terms.keys, last, strict=True))
     whole = sum(times.values())
-    spent = {}
-    for what in (WAITING_FOR_INPUT, IDLE, NOT_RECORDED):
-        spent[what] = sum(time for key, time in times.items() if _names_idle_time(key) == what)
+    spent = dict.fromkeys((WAITING_FOR_INPUT, IDLE, NOT_RECORDED), 0.0)
+    for key, time in times.items():
+        kind = _name_kind(key)
+        if kind in spent:
+            spent[kind] += time
     busy_ms = whole - sum(spent.values())
     works = _works_beside_kernels(diagnosis, size, busy_ms / whole)
     words = {IDLE: _HOST_WORK if works else _NOTHING_RUNS}
@@ -247,8 +278,10 @@ def largest_clauses(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
     rows = rows[(rows["batch"] == size) & (rows["name"] != IDLE)]
     if len(rows):
         kernels = rows.groupby("name")["exclusive_ms"].sum()
-        part = kernels.max() / kernels.sum() * busy_ms / whole
-        name = fit(short_name(str(kernels.idxmax())), _NAME)
+        of_kernels = kernels.max() / kernels.sum()
+        part = of_kernels * busy_ms / whole
+        longest = short_name(str(kernels.idxmax()))
+        name = fit(longest, _NAME)
         parts.append(f"{name} is the longest kernel ({part:.0%})")
     return "; ".join(parts)
 
@@ -265,6 +298,7 @@ def _works_beside_kernels(diagnosis: Diagnosis, size: Condition, kernels: float)
     # In the median step no other program took the core.
     if steps.empty:
         return False
-    cores = float((steps["cpu_time_ns"] / steps["duration_ns"]).median())
-    beside = cores - kernels * (recorded.hardware.threads or 1)
+    cores = steps["cpu_time_ns"] / steps["duration_ns"]
+    threads = recorded.hardware.threads or 1
+    beside = float(cores.median()) - kernels * threads
     return bool(beside >= _HOST_SHARE * (1 - kernels))

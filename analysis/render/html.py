@@ -22,7 +22,6 @@ _SCRIPTS = (
     "base.js",
     *("curve.js", "history.js"),
     "experiments.js",
-    "heat.js",
     "icicle.js",
     "timeline.js",
     "roofline.js",

@@ -167,10 +167,10 @@ class LiveCurve(LiveView):
     def report(self, progress: Progress) -> None:
         """Show a state of the measurement; the function that `run_sweep` reports to."""
         self._so_far.renew(progress)
-        standing, shortly = self._standing(progress), self._so_far.shortly()
+        standing, shortly = self._say_progress(progress), self._so_far.shortly()
         self.show(progress.elapsed_s, _done(progress), standing, shortly, self._so_far.rows())
 
-    def _standing(self, progress: Progress) -> list[str]:
+    def _say_progress(self, progress: Progress) -> list[str]:
         then = f", then {self._then}" if self._then else ""
         lines = [f"{_time_text(progress)}{then}"]
         if progress.allows is not None:

@@ -20,7 +20,7 @@ from .documents import print_document
 from .everything import show_gaps
 from .facts import recording_line
 from .tables import table
-from .words import dim, list_values
+from .words import dim, list_values, number_cell
 
 MEMORY = text.Quantity("memory", "M", "MB", "GB", 1e3)
 _MOST_TERMS = 12
@@ -99,16 +99,18 @@ def sentences(diagnosis: MemoryDiagnosis) -> list[str]:
     """What the memory is, how it grows, and what fits, each in a sentence."""
     last, axis = diagnosis.peaks[-1], diagnosis.axis
     whole = last.memory_mb.value
-    kinds = sorted(last.kinds.items(), key=lambda item: -item[1])[:3]
-    most = ", ".join(f"{kind} {words.share(value, whole)}" for kind, value in kinds)
+    kinds = sorted(last.kinds, key=last.kinds.__getitem__, reverse=True)
+    most = ", ".join(f"{kind} {words.share(last.kinds[kind], whole)}" for kind in kinds[:3])
     made = f"; the last before the peak are {last.made_by}" if last.made_by else ""
-    lines = [f"A step of {_name_peak(last, axis)} needs {_mb(whole)} at its peak: {most}{made}."]
+    needs = f"A step of {_name_peak(last, axis)} needs {_mb(whole)} at its peak"
+    lines = [f"{needs}: {most}{made}."]
     if diagnosis.per_sample_mb is not None:
         beside = ""
         if diagnosis.fixed_mb is not None:
             fixed = _mb(diagnosis.fixed_mb.value)
             beside = f" beside {fixed} that {axis.name} does not change"
-        lines.append(f"It grows by {_mb(diagnosis.per_sample_mb)} per {axis.one}{beside}.")
+        growth = _mb(diagnosis.per_sample_mb)
+        lines.append(f"It grows by {growth} per {axis.one}{beside}.")
     return lines + _fits(diagnosis.largest_batch, axis.name)
 
 
@@ -137,10 +139,11 @@ def _print_kinds(console: Console, diagnosis: MemoryDiagnosis) -> None:
     peaks = diagnosis.peaks
     rows = table("MB at the peak", *(str(peak.batch or UNKNOWN) for peak in peaks))
     for kind in dict.fromkeys(kind for peak in peaks for kind in peak.kinds):
-        rows.add_row(kind, *(number(peak.kinds.get(kind, 0.0)) for peak in peaks))
+        sizes = [number(peak.kinds.get(kind, 0.0)) for peak in peaks]
+        rows.add_row(kind, *sizes)
     rows.add_section()
     rows.add_row("step", *(number(peak.memory_mb.value) for peak in peaks))
-    cached = ["" if peak.cached_mb is None else number(peak.cached_mb) for peak in peaks]
+    cached = [number_cell(peak.cached_mb) for peak in peaks]
     if any(cached):
         rows.add_row("cached beside it", *cached)
     terminal.print_below(console, rows)
@@ -166,13 +169,12 @@ def _print_split(
     terms = [term for term in terms if term.value.value]
     rows = table(label, "MB", "share", "line", left=("line",))
     for term in terms[:limit]:
-        rows.add_row(
-            term.label,
-            number(term.value.value),
-            words.share(term.value.value, whole),
-            term.line or "",
-        )
-    if rest := terms[len(terms[:limit]) :]:
+        amount = term.value.value
+        part = words.share(amount, whole)
+        rows.add_row(term.label, number(amount), part, term.line or "")
+    rest = terms[len(terms[:limit]) :]
+    if rest:
         amount = sum(term.value.value for term in rest)
-        rows.add_row(f"{len(rest)} others", number(amount), words.share(amount, whole), "")
+        part = words.share(amount, whole)
+        rows.add_row(f"{len(rest)} others", number(amount), part, "")
     terminal.print_below(console, rows)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
 
 from rich.cells import cell_len, set_cell_size
 
@@ -35,16 +34,18 @@ _WORD = re.compile(r".+?(?:[_.:,/<>\s-]+|(?<=[a-z\d])(?=[A-Z])|$)")
 
 def readable(name: str) -> str:
     """A name without what only its compiler needs."""
-    return CHANGE.join(
-        short_name(end) if _is_signature(end) else end for end in _ends(name).split(CHANGE)
-    )
+    ends = []
+    for end in _ends(name).split(CHANGE):
+        ends.append(short_name(end) if _is_signature(end) else end)
+    return CHANGE.join(ends)
 
 
 def _ends(name: str) -> str:
     """A name of at most `_LONGEST` characters: without its middle, if it is longer."""
-    return (
-        name if len(name) <= _LONGEST else name[: _LONGEST // 2] + CUT + name[-_LONGEST // 2 + 1 :]
-    )
+    if len(name) <= _LONGEST:
+        return name
+    half = _LONGEST // 2
+    return name[:half] + CUT + name[1 - half :]
 
 
 def _is_signature(name: str) -> bool:
@@ -101,10 +102,9 @@ def _by_arguments(texts: Mapping[str, str], width: int) -> dict[str, str]:
     if len(templates) > 1 or not all(arguments for _, _, arguments in parts.values()):
         return {}
     template = _cut(templates.pop(), width * 3 // 5)
-    distinct = _tell_apart(
-        {name: arguments for name, (_, _, arguments) in parts.items()},
-        width - cell_len(template) - 1,
-    )
+    arguments_of = {name: arguments for name, (_, _, arguments) in parts.items()}
+    room = width - cell_len(template) - 1
+    distinct = _tell_apart(arguments_of, room)
     if len(set(distinct.values())) < len(distinct):
         return {}
     return {name: f"{template}<{arguments}" for name, arguments in distinct.items()}
@@ -114,8 +114,11 @@ def _tell_apart(texts: Mapping[str, str], width: int, kept: str = "") -> dict[st
     """Texts by name, cut to a width, after a word that tells them from others; those alike begin
     where they differ.
     """
-    shown = {name: kept + _cut(text, width - cell_len(kept)) for name, text in texts.items()}
-    words_of = {name: _WORD.findall(text) for name, text in texts.items()}
+    room = width - cell_len(kept)
+    shown, words_of = {}, {}
+    for name, text in texts.items():
+        shown[name] = kept + _cut(text, room)
+        words_of[name] = _WORD.findall(text)
     for same in _alike(shown):
         first, *_ = words = [words_of[name] for name in same]
         common = _common(words)
@@ -137,8 +140,11 @@ def _tell_apart(texts: Mapping[str, str], width: int, kept: str = "") -> dict[st
 
 
 def _common(names: Sequence[Sequence[str]]) -> int:
-    """How many words names have alike at their beginning."""
-    return next((n for n, at in enumerate(zip(*names, strict=False)) if len(set(at)) > 1), 0)
+    """How many words names have alike at their beginning; 0 where none differs."""
+    for count, words in enumerate(zip(*names, strict=False)):
+        if len(set(words)) > 1:
+            return count
+    return 0
 
 
 def _alike(shown: Mapping[str, str]) -> list[list[str]]:
@@ -151,9 +157,15 @@ def _alike(shown: Mapping[str, str]) -> list[list[str]]:
 
 def short_devices(devices: Sequence[str]) -> dict[str, str]:
     """Devices by name, with a short name for headings; the full one where two would be alike."""
-    short = {name: _MAKER.sub("", name).strip() or name for name in devices}
+    short = {}
+    for name in devices:
+        model = _MAKER.sub("", name)
+        short[name] = model.strip() or name
     counts = Counter(short.values())
-    return {name: text if counts[text] == 1 else name for name, text in short.items()}
+    for name, text in short.items():
+        if counts[text] > 1:
+            short[name] = name
+    return short
 
 
 def _shorter(name: str) -> Iterator[str]:
@@ -176,32 +188,35 @@ def _cut(text: str, width: int) -> str:
         return text
     words, head, tail = _WORD.findall(text), "", ""
     while words:
-        room, at_end = width - cell_len(head + CUT + tail), cell_len(head) > 2 * cell_len(tail)
+        room = width - cell_len(head + CUT + tail)
+        at_end = cell_len(head) > 2 * cell_len(tail)
         if cell_len(words[-1 if at_end else 0]) > room:
             at_end = not at_end and bool(head)  # the other end may still fit
         if cell_len(words[-1 if at_end else 0]) > room:
             break
-        word = words.pop(-1 if at_end else 0)
-        head, tail = (head, word + tail) if at_end else (head + word, tail)
+        if at_end:
+            tail = words.pop() + tail
+        else:
+            head += words.pop(0)
     if head and tail:
         return head.rstrip() + CUT + tail
     right = max(width - 1, 0) // 3
     left = max(width - 1 - right, 0)
-    return (
-        set_cell_size(text, left).rstrip()
-        + CUT * (width > 0)
-        + set_cell_size(text[::-1], right)[::-1].lstrip()
-    )
+    begin = set_cell_size(text, left)
+    end = set_cell_size(text[::-1], right)[::-1]
+    sign = CUT if width > 0 else ""
+    return begin.rstrip() + sign + end.lstrip()
 
 
 def distinct_parts(names: Sequence[str]) -> list[str]:
     """The names without the beginning that all share, up to its last separator; e.g. batch1 and
     batch2.
     """
-    letters = zip(*names, strict=False) if len(names) > 1 else ()
-    alike = "".join(
-        letter for letter, *_ in takewhile(lambda column: len(set(column)) == 1, letters)
-    )
+    alike = ""
+    for letter, *others in zip(*names, strict=False):
+        if not others or set(others) != {letter}:
+            break
+        alike += letter
     start = max(alike.rfind(separator) for separator in "_-./ ") + 1
     parts = [name[start:] for name in names]
     return parts if all(parts) else list(names)

@@ -40,7 +40,7 @@ def notebook_html(shown: Shown) -> str:
 
 
 def _page(shown: Shown) -> str:
-    return f"<pre>{html_text(Page(shown.diagnosis).text(_WIDTH))}</pre>"
+    return f"<pre>{html_text(notebook_text(shown))}</pre>"
 
 
 def _picture(shown: Shown) -> str | None:
@@ -52,8 +52,8 @@ def _picture(shown: Shown) -> str | None:
 
 
 def _answers(shown: Shown) -> str | None:
-    answers = shown.diagnosis.answers
-    return f"<ol>{''.join(map(_answer, answers))}</ol>" if answers else None
+    answers = "".join(map(_answer, shown.diagnosis.answers))
+    return f"<ol>{answers}</ol>" if answers else None
 
 
 def _remedies(shown: Shown) -> str | None:
@@ -70,13 +70,18 @@ def _remedies(shown: Shown) -> str | None:
 
 def _curve(shown: Shown) -> str:
     axis, curve = shown.axis, shown.diagnosis.curve
-    per_sample = [f"ms/{axis.one}"] if curve.unit == STEP else []
+    heads = [axis.name, f"{curve.unit} ms", "95 % interval"]
+    has_samples = curve.unit == STEP
+    if has_samples:
+        heads.append(f"ms/{axis.one}")
     rows = []
     for point in curve.points:
         size, time = point.condition, point.time_ms.value
-        each = [number(time / size)] if per_sample else []
-        rows.append([str(size), number(time), interval(point.time_ms, 4), *each, str(point.n)])
-    return _table([axis.name, f"{curve.unit} ms", "95 % interval", *per_sample, "n"], rows)
+        row = [str(size), number(time), interval(point.time_ms, 4)]
+        if has_samples:
+            row.append(number(time / size))
+        rows.append([*row, str(point.n)])
+    return _table([*heads, "n"], rows)
 
 
 def _explanations(shown: Shown) -> str:
@@ -84,7 +89,8 @@ def _explanations(shown: Shown) -> str:
     for explanation in shown.diagnosis.all_explanations:
         blocks.append(explanation_html(explanation))
         unit = explanation.functional.unit
-        blocks += [_evidence(term, unit, shown.axis) for term in explanation.evidence or ()]
+        for term in explanation.evidence or ():
+            blocks.append(_evidence(term, unit, shown.axis))
     return "".join(blocks)
 
 
@@ -104,7 +110,8 @@ def explanation_text(explanation: Explanation) -> str:
 
 
 def _answer(answer: Explanation) -> str:
-    said, how = html_text(answer_words.sentence(answer)), remedy_text(answer.remedy)
+    said = html_text(answer_words.sentence(answer))
+    how = remedy_text(answer.remedy)
     if how:
         said += f"<br><small>{html_text(how)}</small>"
     return f"<li>{said}</li>"
@@ -128,7 +135,8 @@ def _evidence(evidence: TermEvidence, unit: str, axis: Axis) -> str:
 def explanation_html(explanation: Explanation) -> str:
     """The terms of one functional, with bars, and its causes."""
     value, unit = explanation.value, explanation.functional.unit
-    title = f"{explanation.functional.label}: {with_sign(value.value)} {unit} ({interval(value)})"
+    amount = f"{with_sign(value.value)} {unit} ({interval(value)})"
+    title = f"{explanation.functional.label}: {amount}"
     sentence = html_text(verdict_sentence(explanation))
     shares = sorted(explanation.shares, key=lambda term: -abs(term.value.value))
     largest = abs(shares[0].value.value) if shares else 0.0
@@ -140,20 +148,21 @@ def explanation_html(explanation: Explanation) -> str:
     terms = []
     for term in shares[:_MOST_ROWS]:
         label = f"{term.label} *" if term.real else term.label
-        terms.append(row(label, term.value.value, shorten(term.kernel_after or "")))
-    if rest := shares[_MOST_ROWS:]:
-        terms.append(row(smaller_terms(len(rest)), total_ms(rest), ""))
+        kernel = shorten(term.kernel_after or "")
+        terms.append(row(label, term.value.value, kernel))
+    rest = shares[_MOST_ROWS:]
+    if rest:
+        more = smaller_terms(len(rest))
+        terms.append(row(more, total_ms(rest), ""))
     causes = [row(cause.cause, cause.amount, verdict_of(cause)) for cause in explanation.causes]
     note = (
         "* significant. Terms add up to the anomaly, and so do causes. What is not significant is "
         "no cause."
     )
-    return (
-        f"<p><b>{html_text(title)}</b><br>{sentence}</p>"
-        + _table(["term", unit, "share", "", "kernel"], terms)
-        + _table(["cause", unit, "share", "", "verdict"], causes)
-        + f"<p><small>{note}</small></p>"
-    )
+    html = f"<p><b>{html_text(title)}</b><br>{sentence}</p>"
+    html += _table(["term", unit, "share", "", "kernel"], terms)
+    html += _table(["cause", unit, "share", "", "verdict"], causes)
+    return html + f"<p><small>{note}</small></p>"
 
 
 def _paragraph(text: str) -> str:
@@ -167,13 +176,17 @@ class _Bar(str):
 
 
 def _bar(amount: float, largest: float) -> _Bar:
-    width = 8 * abs(amount) / largest if largest else 0.0
+    width = 0.0
+    if largest:
+        width = 8 * abs(amount) / largest
     colour = "#c0392b" if amount > 0 else "#2f855a"
     return _Bar(f'<div style="width:{width:.2f}em;height:.8em;background:{colour}"></div>')
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = _line("th", head) + "".join(_line("td", row) for row in rows)
+    lines = _line("th", head)
+    for row in rows:
+        lines += _line("td", row)
     return f"<table>{lines}</table>"
 
 

@@ -43,7 +43,7 @@ from .cells import (
     both_sides,
     columns,
     cut,
-    fitting,
+    fit_finding,
     list_after,
     set_title,
     warn,
@@ -97,8 +97,9 @@ class Page:
         """The lines, no wider than the width but for commands, which are copied whole."""
         width = limit_width(width)
         head = self._head(width)
-        time, doing = self._time(width), self._do(width)
-        following = [*self._care(width), *self._next(width)]
+        time = self._time(width)
+        doing = self._do(width)
+        following = self._care(width) + self._next(width)
         sizes = len(self._points(_MOST_FOUND))
         rest = len(head) + len(time) + len(doing) + len(following)
         extra = bool(cost_line(self.diagnosis.curve)) + 1  # below and above the curve
@@ -127,7 +128,8 @@ class Page:
 
     def text(self, width: int) -> str:
         """The lines as one text, without styles."""
-        return escape_controls("\n".join(line.plain.rstrip() for line in self.lines(width)))
+        lines = [line.plain.rstrip() for line in self.lines(width)]
+        return escape_controls("\n".join(lines))
 
     def facts(self, width: int) -> str:
         """The recording and its machine, in as many words as there is room for."""
@@ -151,8 +153,9 @@ class Page:
         last line of the verdict has it.
         """
         long, short = self.verdict(), self.verdict(most=0)
-        take = self.size_to_take()
-        reasoned = f"{take}: {self._why_to_take()}" if take else ""
+        take = reasoned = self.size_to_take()
+        if take:
+            reasoned = f"{take}: {self._why_to_take()}"
         for verdict, size in ((long, reasoned), (long, take), (short, reasoned), (short, take)):
             if cell_len(verdict) + bool(size) + cell_len(size) <= width:
                 return [_set_verdict(verdict, size, width)]
@@ -187,15 +190,19 @@ class Page:
         """The slow steps, and what is proven to save."""
         diagnosis = self.diagnosis
         said = []
-        if (slow := leading(diagnosis.slow_steps)) is not None:
+        slow = leading(diagnosis.slow_steps)
+        if slow is not None:
+            often = begin_sentence(slow.often)
+            if slow.batch is not None:
+                often += f" at {diagnosis.axis.name_size(slow.batch)}"
             ratio = number(slow.slow_ms / slow.usual_ms, 2)
-            at = "" if slow.batch is None else f" at {diagnosis.axis.name_size(slow.batch)}"
-            often, share = begin_sentence(slow.often), say_share(slow.share)
-            said.append(f"{often}{at} {slow.verb} {ratio} times as long: {share} of the time.")
-        best = [entry for entry in self.entries if entry.saving and entry.sure == CONFIRMED]
-        if best:
-            at, share = best[0].worth[0]
-            said.append(f"{begin_sentence(best[0].what)}: {share} saved at {at}.")
+            share = say_share(slow.share)
+            said.append(f"{often} {slow.verb} {ratio} times as long: {share} of the time.")
+        saving = [entry for entry in self.entries if entry.saving and entry.sure == CONFIRMED]
+        if saving:
+            best = saving[0]
+            at, share = best.worth[0]
+            said.append(f"{begin_sentence(best.what)}: {share} saved at {at}.")
         return said
 
     def _unproven(self) -> str:
@@ -220,45 +227,53 @@ class Page:
         if not sizes and not any(entry.at for entry in self.entries):
             sizes = sorted({finding.tested.at for finding in diagnosis.anomalies})
         if not sizes:
-            undecided = diagnosis.is_disturbed or all(
-                finding.verdict in UNDECIDED for finding in diagnosis.findings
-            )
-            return f"No {axis.value} is {'shown to be ' if undecided else ''}slow."
+            open_ = all(finding.verdict in UNDECIDED for finding in diagnosis.findings)
+            how = "shown to be slow" if open_ or diagnosis.is_disturbed else "slow"
+            return f"No {axis.value} is {how}."
         placed = _choose_told(slow)
         if len(sizes) == 1 and placed is not None and placed.certain is not None:
             # The step as a whole may be in line.
             return _say_cost(placed, axis.name_size(sizes[0]))
         if len(sizes) == 1:
-            where = f": {_place_and_cause(placed)}" if placed else ""
-            return f"{begin_sentence(axis.name_size(sizes[0]))} is slow{where}."
-        named = f": {list_values(sizes)}" if len(sizes) <= most else ""
-        where = ""
-        if placed is not None and placed.certain is not None:
-            where = f" {_say_cost(placed, str(placed.at))}"
-        elif placed is not None:
-            where = f" At {placed.at}: {_place_and_cause(placed)}."
+            said = f"{begin_sentence(axis.name_size(sizes[0]))} is slow"
+            if placed is not None:
+                said += f": {_place_and_cause(placed)}"
+            return f"{said}."
         noun = "sizes" if axis.name == BATCH else "values"
-        return f"{len(sizes)} slow {noun}{named}.{where}"
+        said = f"{len(sizes)} slow {noun}"
+        if len(sizes) <= most:
+            said += f": {list_values(sizes)}"
+        if placed is None:
+            return f"{said}."
+        if placed.certain is not None:
+            return f"{said}. {_say_cost(placed, str(placed.at))}"
+        return f"{said}. At {placed.at}: {_place_and_cause(placed)}."
 
     def size_to_take(self) -> str:
         """The batch size to take, e.g. `Take batch 32 or more`; empty where rates are unknown."""
         throughput = self._throughput()
         if throughput is None:
             return ""
-        more = " or more" if throughput.grows and not self._memory_is_full() else ""
-        return f"Take {self.diagnosis.axis.name} {throughput.batch}{more}"
+        take = f"Take {self.diagnosis.axis.name} {throughput.batch}"
+        if throughput.grows and not self._memory_is_full():
+            return f"{take} or more"
+        return take
 
     def _why_to_take(self) -> str:
         """Why to take that size: it has the most samples a second, or nearly as many."""
-        throughput, most = self._throughput(), f"most {self.diagnosis.axis.unit}/s"
+        throughput = self._throughput()
+        most = f"most {self.diagnosis.axis.unit}/s"
         if throughput is None or throughput.batch == throughput.best:
             return most
         share = throughput.per_s / throughput.best_per_s
-        return f"nearly the {most}" if share >= _NEARLY else f"{say_share(share)} of the {most}"
+        if share >= _NEARLY:
+            return f"nearly the {most}"
+        return f"{say_share(share)} of the {most}"
 
     def _throughput(self) -> Throughput | None:
-        has_samples = self.diagnosis.axis.name == "batch" and self._has_rates()
-        return throughput_of(self.diagnosis.curve) if has_samples else None
+        if self.diagnosis.axis.name != BATCH or not self._has_rates():
+            return None
+        return throughput_of(self.diagnosis.curve)
 
     def _has_rates(self) -> bool:
         same = self.recording is not None and self.recording.meta.get("same_shapes")
@@ -277,8 +292,11 @@ class Page:
         meta = self.recording.meta
         by_why: dict[str, list[str]] = {}
         for cell in meta.get("unmeasured", ()):
-            by_why.setdefault(str(cell["why"]), []).append(str(cell["batch"]))
-        said = [f"No data of {', '.join(sizes)}: {why}" for why, sizes in by_why.items()]
+            sizes = by_why.setdefault(str(cell["why"]), [])
+            sizes.append(str(cell["batch"]))
+        said = []
+        for why, sizes in by_why.items():
+            said.append(f"No data of {', '.join(sizes)}: {why}")
         if meta.get("same_shapes"):
             said.append(f"The {self.diagnosis.axis.values} do not reach the step")
         if not self.recording.complete:
@@ -310,20 +328,25 @@ class Page:
         hidden = len(set(curve.conditions) - shown)
         note = f"{hidden} more sizes: --all" if hidden else ""
         heads = [at_right(column.heading, column.width) for column in left]
-        head = "  ".join([*heads, at_left(note, room), at_right(_OFF_HEAD, last)])
+        heads += [at_left(note, room), at_right(_OFF_HEAD, last)]
+        head = "  ".join(heads)
         lines = [Text(head.rstrip(), "dim")]
+        largest = max(values)
         for index, off in enumerate(offs):
             cells = [at_right(column.cells[index], column.width) for column in left]
-            drawn = at_left(bar(values[index] / max(values), room), room)
-            line = Text("  ".join([*cells, drawn, ""])).append(off)
+            drawn = bar(values[index] / largest, room)
+            cells += [at_left(drawn, room), ""]
+            line = Text("  ".join(cells)).append(off)
             line.rstrip()
             lines.append(line)
         return lines + self._line(width)
 
     def _off(self, point: Point, marks: dict[object, list[int]]) -> Text:
         """How far a size is off its neighbours, with the numbers of the findings there."""
-        mark = marks.get(point.condition)
-        numbers = f" [{','.join(map(str, mark))}]" if mark else ""
+        numbers = ""
+        if point.condition in marks:
+            listed = ",".join(map(str, marks[point.condition]))
+            numbers = f" [{listed}]"
         off = self._off_neighbours(point)
         if off is None:
             said = self._say_probed(point) or self._beyond(point) or " " * _OFF
@@ -333,7 +356,8 @@ class Page:
         digits = _decimals(half if has_interval else abs(off.value))
         text = f"{off.value:+.{digits}f}"
         if has_interval:
-            text += f" ± {_show_half(half, digits, f'{half:.{digits}f}')}"
+            shown = _show_half(half, digits, f"{half:.{digits}f}")
+            text += f" ± {shown}"
         is_sure = has_interval and not off.low <= 0 <= off.high
         return Text(at_right(text, _OFF), "" if is_sure else "dim").append(numbers, "bold")
 
@@ -355,7 +379,9 @@ class Page:
             return ""
         if self._memory_is_full():
             return "the largest that fits"
-        return f"rising: try {2 * point.condition}" if throughput.grows else ""
+        if not throughput.grows:
+            return ""
+        return f"rising: try {2 * point.condition}"
 
     def _say_probed(self, point: Point) -> str:
         """How often a size was measured that the sweep only probed; empty of other sizes."""
@@ -368,7 +394,8 @@ class Page:
         marks: dict[object, list[int]] = {}
         for index, entry in enumerate(self.entries, 1):
             if entry.at is not None and (index <= listed or entry.at not in marks):
-                marks.setdefault(entry.at, []).append(index)
+                there = marks.setdefault(entry.at, [])
+                there.append(index)
         return marks
 
     def _points(self, listed: int) -> list[Point]:
@@ -377,8 +404,9 @@ class Page:
         named = {size for entry in self.entries[:listed] for size in entry.beside}
         added = []
         for size in named.intersection(probes).difference(curve.conditions):
-            time = Estimate(fmean(probes[size]), -math.inf, math.inf, 1.0)
-            added.append(Point(size, time, spread=None, n=len(probes[size]), rounds=1))
+            times_ms = probes[size]
+            time = Estimate(fmean(times_ms), -math.inf, math.inf, 1.0)
+            added.append(Point(size, time, spread=None, n=len(times_ms), rounds=1))
         if not added:
             return list(curve.points)
         return sorted([*curve.points, *added], key=lambda point: point.condition)
@@ -396,8 +424,10 @@ class Page:
             inner = range(1, len(points) - 1)
             unnamed = [place for place in inner if points[place].condition not in named]
             free = [place for place in unnamed if points[place].condition not in marks]
-            chosen = free or unnamed or inner
-            gaps = {at: points[at + 1].condition / points[at - 1].condition for at in chosen}
+            gaps = {}
+            for place in free or unnamed or inner:
+                before, after = points[place - 1], points[place + 1]
+                gaps[place] = after.condition / before.condition
             del points[min(gaps, key=gaps.__getitem__)]
         return points
 
@@ -406,11 +436,12 @@ class Page:
         named: set[Condition] = set()
         for entry in self.entries[:listed]:
             named |= {entry.at, *entry.beside}
-        told = self._told_remedy()
+        told = self._find_remedy()
         if told is not None:
-            named.add(told[1].batch)
-            if told[1].padding is not None:
-                named.add(told[1].padding.to)
+            _, change = told
+            named.add(change.batch)
+            if change.padding is not None:
+                named.add(change.padding.to)
         throughput = self._throughput()
         if throughput is not None:
             named.add(throughput.batch)
@@ -426,7 +457,8 @@ class Page:
             missed = say_share(line.off)
             return [Text(f"No straight line fits these times: the nearest is off by {missed}.")]
         small, large = curve.conditions[0], curve.conditions[-1]
-        at_small, at_large = percent(line.fixed_share(small)), percent(line.fixed_share(large))
+        at_small = percent(line.fixed_share(small))
+        at_large = percent(line.fixed_share(large))
         off = f" ± {percent(line.off)}" if line.off > 0.05 else ""
         cost = f"{number(line.fixed_ms, 3)} + {number(line.each_ms, 3)} ms x {axis}{off}"
         said = f"A step costs about {cost}: at {axis} {small} {at_small} is fixed, "
@@ -451,18 +483,20 @@ class Page:
 
     def _do(self, width: int) -> list[Text]:
         """The first measured remedy, and its gain."""
-        told = self._told_remedy()
+        told = self._find_remedy()
         if told is None:
             return []
-        title = f"DO {told[0]}  "
-        said = remedy(told[1], self.diagnosis.axis)
-        return [set_title(title, cut(said.rstrip("."), width - len(title)))]
+        index, change = told
+        title = f"DO {index}  "
+        said = remedy(change, self.diagnosis.axis).rstrip(".")
+        return [set_title(title, cut(said, width - len(title)))]
 
-    def _told_remedy(self) -> tuple[int, Remedy] | None:
+    def _find_remedy(self) -> tuple[int, Remedy] | None:
         """The first measured remedy, with the number of its finding."""
         for index, entry in enumerate(self.entries[:_LEAST_FOUND], 1):
-            if entry.answers and entry.answers[0].remedy is not None:
-                return index, entry.answers[0].remedy
+            for answer in entry.answers[:1]:
+                if answer.remedy is not None:
+                    return index, answer.remedy
         return None
 
     def _time_at(self, size: Condition, terms: Terms, width: int) -> Text | None:
@@ -475,10 +509,12 @@ class Page:
         whole = sum(groups.values())
         if whole <= 0:
             return None
+        largest = sorted(groups, key=groups.__getitem__, reverse=True)
         shares = []
-        for name in sorted(groups, key=groups.__getitem__, reverse=True)[:_GROUPS]:
-            if groups[name] >= _LEAST_SHARE * whole:
-                shares.append(f"{name} {100 * groups[name] / whole:.0f} %")
+        for name in largest[:_GROUPS]:
+            part = groups[name] / whole
+            if part >= _LEAST_SHARE:
+                shares.append(f"{name} {100 * part:.0f} %")
         longest = len(str(terms.conditions[-1]))
         return list_after(f"TIME at {size:<{longest}}  ", shares, width)
 
@@ -496,35 +532,42 @@ class Page:
             there.append(worth.pop(largest, ""))
             own = [f"{share} at {size}" for size, share in worth.items()]
             here.append(own[0] if own else "")
-        own_share = Column("of a step", here)
-        last_share = Column(f"at {largest}" if any(there) else "", there)
-        sure = Column("how sure", [entry.sure for entry in listed])
-        right = (own_share, last_share, sure)
+        head_there = f"at {largest}" if any(there) else ""
+        sure = [entry.sure for entry in listed]
+        right = (Column("of a step", here), Column(head_there, there), Column("how sure", sure))
         widths = [column.width for column in right]
         room = width - 3 - sum(widths) - 6
-        title = self._title_findings(listed)
+        title = at_left(self._title_findings(listed), room + 3)
         heads = columns((column.heading for column in right), widths)
-        head = Text.assemble((at_left(title, room + 3), "bold"), heads)
+        head = Text.assemble((title, "bold"), heads)
         head.rstrip()
         lines = [head]
         for index, entry in enumerate(listed):
-            line = Text().append(f"{index + 1}", "bold").append("  ")
-            line.append(at_left(fitting(entry.what, room), room))
+            line = Text()
+            line.append(f"{index + 1}", "bold")
+            what = at_left(fit_finding(entry.what, room), room)
+            line.append(f"  {what}")
             line.append(columns((here[index], there[index]), widths[:2]))
-            lines.append(line.append(f"  {entry.sure}", _STYLES.get(entry.sure, "")))
+            line.append(f"  {entry.sure}", _STYLES.get(entry.sure, ""))
+            lines.append(line)
         return lines
 
     def _title_findings(self, listed: Sequence[Found]) -> str:
         """The heading of the findings: what their shares are of, and how many are not listed."""
-        title, rest = "FOUND", len(self.entries) - len(listed)
+        title = "FOUND"
         if any(entry.is_slow_size and entry.where for entry in listed):
             title += ", each part by itself"
-        return f"{title}, and {rest} more: --all" if rest else title
+        rest = len(self.entries) - len(listed)
+        if rest:
+            title += f", and {rest} more: --all"
+        return title
 
     def _notes(self, width: int, room: int) -> list[Text]:
         """Notes of a model beside its curve, as far as the page has room for it."""
         lines: list[Text] = []
-        for note in list_notes(self.diagnosis) if self._is_modelled() else ():
+        if not self._is_modelled():
+            return lines
+        for note in list_notes(self.diagnosis):
             shown = wrap_words(note, min(width, PROSE_WIDTH))
             if len(lines) + len(shown) <= room:
                 lines += dim(shown)
@@ -532,13 +575,12 @@ class Page:
 
     def _say_nothing(self, width: int) -> str:
         curve = self.diagnosis.curve
-        shares = []
+        most, size = 0.0, 0
         for finding in self.diagnosis.findings:
             if finding.verdict in UNDECIDED:
-                value, size = finding.tested_value, finding.tested.last
+                value, at = finding.tested_value, finding.tested.last
                 possible_ms = max(value.high, -value.low)
-                shares.append((possible_ms / curve.times_ms[size], size))
-        most, size = max(shares, default=(0.0, None))
+                most, size = max((most, size), (possible_ms / curve.times_ms[at], at))
         if most < 0.1:
             return "nothing that is off a straight line"
         amount = f"{percent(most)} of the step" if most < 1 else "the step's time and more"
@@ -554,12 +596,16 @@ class Page:
             return []
         commands = self._commands(self.recording)[:3]
         longest = max(cell_len(command) for command, _ in commands)
-        lines = []
-        for index, (command, what) in enumerate(commands):
-            line = Text().append("NEXT  " if not index else " " * 6, "bold").append(command)
+        title, lines = "NEXT", []
+        for command, what in commands:
+            line = Text()
+            line.append(f"{title:6}", "bold")
+            line.append(command)
             if 6 + longest + 2 + cell_len(what) <= width:
-                line.append(" " * (longest + 2 - cell_len(command)) + what, "dim")
+                gap = " " * (longest + 2 - cell_len(command))
+                line.append(gap + what, "dim")
             lines.append(line)
+            title = ""
         return lines
 
     def _commands(self, recording: Recording) -> list[tuple[str, str]]:
@@ -569,9 +615,9 @@ class Page:
         if self.entries:
             what = "what to change, and how" if self.entries[0].saving else "finding 1 in full"
             commands.append((f"{explain} 1", what))
-        how = answers.how_to_test(recording, self.diagnosis)
-        if how is not None and how[1] is not None:
-            commands.append((how[1], "tests what is open"))
+        _, test = answers.how_to_test(recording, self.diagnosis) or ("", None)
+        if test is not None:
+            commands.append((test, "tests what is open"))
         commands.append((f"{explain} --all", "everything that was found"))
         report = f"curvescope report {recording.named}"
         commands.append((report, "curve, layers and experiments as a page"))
@@ -662,6 +708,7 @@ def _group(key: Key, class_of: Callable[[str], str | None]) -> str:
         return key.kind
     if key.layer is None:
         return work_label(None, key.phase)
-    kind = (class_of(key.layer) or key.layer).partition(",")[0]  # without `4 times`
+    layer = class_of(key.layer) or key.layer
+    kind, _, _ = layer.partition(",")  # without `4 times`
     unnumbered = _NUMBERS.sub("", kind).lower()
     return work_label(unnumbered or kind, key.phase)

@@ -37,9 +37,11 @@ _SENTENCES = {
 def render_ranks(ranks: Ranks, *, everything: bool = False) -> RenderableType:
     """All results; without `everything`, the first rows of each table."""
     limit = None if everything else _ROWS
-    blocks: list[RenderableType] = [Text(_verdict(ranks), "bold"), Text(), Text(_head(ranks))]
-    blocks += [Text(), *_stragglers(ranks, limit)]
-    blocks += [Text("Balance by layer, mean over steps", "bold"), _imbalances(ranks, limit)]
+    verdict = Text(_verdict(ranks), "bold")
+    blocks: list[RenderableType] = [verdict, Text(), Text(_head(ranks)), Text()]
+    blocks += _stragglers(ranks, limit)
+    blocks.append(Text("Balance by layer, mean over steps", "bold"))
+    blocks.append(_imbalances(ranks, limit))
     if ranks.waits:
         title = Text("Waiting in collectives, per step and rank", "bold")
         blocks += [Text(), title, _waits(ranks, limit)]
@@ -51,15 +53,20 @@ def render_ranks(ranks: Ranks, *, everything: bool = False) -> RenderableType:
     lines = []
     for name, count in ranks.unmatched.items():
         if count:
-            lines.append(f"{counted(count, *_SENTENCES[name])}.")
-    blocks += [Text(line, "yellow") for line in (*lines, *_list_unreadable(ranks, everything))]
+            said = counted(count, *_SENTENCES[name])
+            lines.append(f"{said}.")
+    lines += _list_unreadable(ranks, everything)
+    for line in lines:
+        blocks.append(Text(line, "yellow"))
     return Group(*blocks)
 
 
 def _head(ranks: Ranks) -> str:
     """The size of the job, and its median step."""
-    nodes = f" on {counted(ranks.nodes, 'node')}" if ranks.nodes else ""
-    job = f"{counted(ranks.ranks, 'rank')}{nodes}, {counted(ranks.steps, 'step')}"
+    job = counted(ranks.ranks, "rank")
+    if ranks.nodes:
+        job += f" on {counted(ranks.nodes, 'node')}"
+    job += f", {counted(ranks.steps, 'step')}"
     step = f"median step {show_ms(ranks.step_ms)}, {show_ms(ranks.own_ms)} of it"
     waiting = ""
     if ranks.waiting_ms is not None:
@@ -72,11 +79,16 @@ def _list_unreadable(ranks: Ranks, everything: bool) -> list[str]:
     unreadable = ranks.unreadable
     if not unreadable:
         return []
-    shown = unreadable[: None if everything else _UNREADABLE]
-    lines = [f"Not included, as unreadable: {counted(len(unreadable), 'recording')}."]
-    lines += [f"  {path}: {reason}" for path, reason in shown]
-    if len(unreadable) > len(shown):
-        lines.append(f"  {len(unreadable) - len(shown)} more; --all shows them.")
+    shown = unreadable
+    if not everything:
+        shown = unreadable[:_UNREADABLE]
+    count = counted(len(unreadable), "recording")
+    lines = [f"Not included, as unreadable: {count}."]
+    for path, reason in shown:
+        lines.append(f"  {path}: {reason}")
+    more = len(unreadable) - len(shown)
+    if more:
+        lines.append(f"  {more} more; --all shows them.")
     return lines
 
 
@@ -88,11 +100,15 @@ def _verdict(ranks: Ranks) -> str:
             "least 2 % of the step."
         )
     first, *others = ranks.stragglers
-    when = "" if first.verdict == SLOW else f" in {len(first.slow_steps)} of {first.steps} steps"
-    excess = f"{show_ms(first.excess_ms.value, 3)} ({first.share:.1%} of the step)"
-    where = f", most of it in {_term(first.terms[0])}" if first.terms else ""
-    lead = f"Rank {first.rank} delays the others{when}"
-    sentence = f"{lead}: without communication its step takes {excess} longer than theirs{where}."
+    lead = f"Rank {first.rank} delays the others"
+    if first.verdict != SLOW:
+        lead += f" in {len(first.slow_steps)} of {first.steps} steps"
+    excess = show_ms(first.excess_ms.value, 3)
+    where = ""
+    if first.terms:
+        where = f", most of it in {_term(first.terms[0])}"
+    longer = f"{excess} ({first.share:.1%} of the step) longer than theirs{where}"
+    sentence = f"{lead}: without communication its step takes {longer}."
     if not others:
         return sentence
     do = "does" if len(others) == 1 else "do"
@@ -106,25 +122,33 @@ def _stragglers(ranks: Ranks, limit: int | None) -> list[RenderableType]:
     heads = ("rank", "node", "excess ms", "of step", "slow steps", "others wait ms", "where")
     rows = table(*heads, words=("where",))
     for straggler in ranks.stragglers[:limit]:
-        excess_ms = straggler.excess_ms.value
-        places = []
-        for term in straggler.terms:
-            if term.excess_ms >= _LEAST_SHARE * excess_ms:
-                places.append(f"{_term(term)} {with_sign(term.excess_ms)}")
+        node = "?" if straggler.node is None else str(straggler.node)
         style = "" if straggler.verdict == SLOW else "yellow"
         rows.add_row(
             str(straggler.rank),
-            "?" if straggler.node is None else str(straggler.node),
-            with_sign(excess_ms),
+            node,
+            with_sign(straggler.excess_ms.value),
             f"{straggler.share:+.1%}",
             Text(_when(straggler), style),
             number(straggler.waited_for_ms, 3),
-            ", ".join(places[:2]),
+            _where(straggler),
         )
     count = len(ranks.stragglers)
-    hidden = note_hidden(count - len(ranks.stragglers[:limit]), "other straggler")
+    shown = len(ranks.stragglers[:limit])
+    hidden = note_hidden(count - shown, "other straggler")
     note = "Own time (without communication) over the median of the other ranks, mean over steps."
-    return [Text(f"Stragglers: {count}", "bold"), rows, *hidden, Text(note, "dim"), Text()]
+    title = Text(f"Stragglers: {count}", "bold")
+    return [title, rows, *hidden, Text(note, "dim"), Text()]
+
+
+def _where(straggler: Straggler) -> str:
+    """The two largest parts of a straggler's excess."""
+    places = []
+    for term in straggler.terms:
+        if term.excess_ms >= _LEAST_SHARE * straggler.excess_ms.value:
+            excess = with_sign(term.excess_ms)
+            places.append(f"{_term(term)} {excess}")
+    return ", ".join(places[:2])
 
 
 def _when(straggler: Straggler) -> str:
@@ -143,11 +167,11 @@ def _term(term: TermExcess) -> str:
 def _imbalances(ranks: Ranks, limit: int | None) -> RenderableType:
     rows = table("layer", "phase", "mean ms", "slowest ms", "rank", "over the mean")
     for imbalance in ranks.imbalances[:limit]:
-        times = (number(imbalance.mean_ms), number(imbalance.slowest_ms))
         rows.add_row(
             imbalance.layer or "-",
             imbalance.phase or "-",
-            *times,
+            number(imbalance.mean_ms),
+            number(imbalance.slowest_ms),
             str(imbalance.slowest_rank),
             f"{imbalance.imbalance:+.1%}",
         )
@@ -158,10 +182,16 @@ def _waits(ranks: Ranks, limit: int | None) -> RenderableType:
     heads = ("collective", "channel", "ranks", "calls", "ms", "waiting ms", "for rank: ms")
     rows = table(*heads, left=("channel",))
     for wait in ranks.waits[:limit]:
-        last = ", ".join(f"{rank}: {number(ms, 3)}" for rank, ms in wait.last[:3])
-        calls, ms, waiting_ms = number(wait.calls, 3), wait.duration_ms, wait.waiting_ms
-        times = (number(ms), number(waiting_ms))
-        rows.add_row(wait.operation, wait.channel, str(wait.ranks), calls, *times, last)
+        last = [f"{rank}: {number(ms, 3)}" for rank, ms in wait.last[:3]]
+        rows.add_row(
+            wait.operation,
+            wait.channel,
+            str(wait.ranks),
+            number(wait.calls, 3),
+            number(wait.duration_ms),
+            number(wait.waiting_ms),
+            ", ".join(last),
+        )
     return rows
 
 
@@ -170,7 +200,8 @@ def _sign(value_ms: float) -> str:
 
 
 def _interval(value: Estimate) -> str:
-    return interval(value) if max(abs(value.low), abs(value.high)) >= _NOTHING_MS else "0"
+    largest = max(abs(value.low), abs(value.high))
+    return interval(value) if largest >= _NOTHING_MS else "0"
 
 
 def render_difference(difference: RankDifference, *, everything: bool = False) -> RenderableType:
@@ -179,10 +210,14 @@ def render_difference(difference: RankDifference, *, everything: bool = False) -
     steps, used = difference.steps
     side = f"{difference.name} ({counted(count, 'rank')})"
     against = f"{difference.against} ({counted(other, 'rank')})"
-    own = f"{with_sign(difference.own.value)} ms without communication ({interval(difference.own)})"
-    head = f"{side} less {against}: {_sign(difference.value.value)} ms a step, {own}"
+    own = with_sign(difference.own.value)
+    own_interval = interval(difference.own)
+    whole = _sign(difference.value.value)
+    head = f"{side} less {against}: {whole} ms a step, "
+    head += f"{own} ms without communication ({own_interval})"
     rows = table("term", "ms", "95 % interval", "kernel", left=("kernel",))
-    for share in difference.shares[: None if everything else _ROWS]:
+    shown = len(difference.shares) if everything else _ROWS
+    for share in difference.shares[:shown]:
         key = share.key
         label = key.label
         if key.kind != KERNELS:
@@ -190,10 +225,12 @@ def render_difference(difference: RankDifference, *, everything: bool = False) -
         both = dict.fromkeys((share.kernel_before, share.kernel_after))
         marked = Text(f"{label} *", "bold") if share.real else Text(label, "dim")
         names = join_texts(both, CHANGE)
-        rows.add_row(marked, _sign(share.value.value), _interval(share.value), names)
-    rest = difference.shares[_ROWS:]
-    if rest and not everything:
-        rows.add_row(smaller_terms(len(rest)), with_sign(total_ms(rest)), "", "")
+        amount = _sign(share.value.value)
+        rows.add_row(marked, amount, _interval(share.value), names)
+    rest = difference.shares[shown:]
+    if rest:
+        more = smaller_terms(len(rest))
+        rows.add_row(more, with_sign(total_ms(rest)), "", "")
     pairs = f"Mean of {used} of {steps} steps, in pairs (disturbed steps are excluded)"
     return Group(Text(head, "bold"), rows, Text(f"{pairs}; * significant (Holm).", "dim"))
 

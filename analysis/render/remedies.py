@@ -112,11 +112,15 @@ def remedy_table(remedies: Remedies, axis: Axis) -> RemedyTable:
     rows = [remedy_row(saving) for saving in helping]
     if together is not None:
         members = set(together.members)
-        numbers = [str(index) for index, row in enumerate(rows, 1) if set(row.factors) <= members]
-        rows.append(remedy_row(together, f"{' and '.join(numbers)} together"))
+        numbers = [
+            str(index) for index, row in enumerate(rows, 1) if members.issuperset(row.factors)
+        ]
+        both = " and ".join(numbers)
+        rows.append(remedy_row(together, f"{both} together"))
     others = [remedy_row(saving) for saving in remedies.savings if saving not in helping]
-    sentence = join_texts([_beside_work_sentence(remedies, axis), _say_tried(remedies, axis)], " ")
-    return RemedyTable(rows=tuple(rows), others=tuple(others), sentence=sentence or None)
+    said = (_beside_work_sentence(remedies, axis), _say_tried(remedies, axis))
+    sentence = join_texts(said, " ") or None
+    return RemedyTable(rows=tuple(rows), others=tuple(others), sentence=sentence)
 
 
 def _beside_work_sentence(remedies: Remedies, axis: Axis) -> str | None:
@@ -126,12 +130,14 @@ def _beside_work_sentence(remedies: Remedies, axis: Axis) -> str | None:
     named = []
     for saving in remedies.beside_work:
         batch, _ = saving.leading
-        gain = SavedAt(batch, dict(saving.gains)[batch], proven=False)
+        gains = dict(saving.gains)
+        gain = SavedAt(batch, gains[batch], proven=False)
         saves = f"saves {gain.text} at {axis.name} {batch}"
         named.append(f"{instruction(saving)} ({saves})")
+    changes = "; ".join(named)
     return (
-        f"While other work runs on this machine: {'; '.join(named)}. What that saves on a quiet "
-        "machine is not known: stop the other work, and measure again."
+        f"While other work runs on this machine: {changes}. What that saves on a quiet machine is "
+        "not known: stop the other work, and measure again."
     )
 
 
@@ -148,7 +154,8 @@ def render_remedies(shown: RemedyTable, axis: Axis, everything: bool = False) ->
         if saved.how:
             blocks.append(Indented(Text(saved.how), label=f"How {index}: "))
     if shown.sentence is not None:
-        blocks.append(Text(shown.sentence, "" if shown.rows else "bold"))
+        style = "" if shown.rows else "bold"
+        blocks.append(Text(shown.sentence, style))
     if everything:
         blocks += dim(_other_line(row, axis) for row in shown.others)
     return Group(*blocks)
@@ -178,7 +185,8 @@ def remedy_cells(shown: RemedyTable, axis: Axis) -> tuple[list[str], list[list[s
     """
     batches = sorted({saved.batch for row in shown.rows for saved in row.saves})
     if batches:
-        batches = sorted({batches[0], batches[len(batches) // 2], batches[-1]})
+        middle = batches[len(batches) // 2]
+        batches = sorted({batches[0], middle, batches[-1]})
     rows = []
     for index, row in enumerate(shown.rows, 1):
         texts = {saved.batch: saved.text for saved in row.saves}
@@ -199,19 +207,20 @@ def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
         return None
     most_at, most = best.largest
     batch, _ = best.leading
-    gain = dict(best.gains)[batch]
+    gains = dict(best.gains)
+    gain = gains[batch]
     changes = [saving for saving in remedies.savings if saving.factor in best.members]
     what = " and ".join(map(instruction, changes))
     together = "together " if len(best.members) > 1 else ""
-    interval = f"{100 * gain.low:.0f} to {100 * gain.high:.0f}"
-    at = axis.name_size(batch)
-    sentence = f"{what}: {together}-{percent(gain.value)} of the step ({interval}) at {at}"
+    low, high = 100 * gain.low, 100 * gain.high
+    saved = f"-{percent(gain.value)} of the step ({low:.0f} to {high:.0f})"
+    sentence = f"{what}: {together}{saved} at {axis.name_size(batch)}"
     if most.value >= gain.value + MATERIAL:
         sentence += f", -{percent(most.value)} at {most_at}"
-    slower = [(size, gain) for size, gain in best.gains if gain.high < 0]
+    slower = [size for size, saved_there in gains.items() if saved_there.high < 0]
     if slower:
-        size, loss = slower[-1]
-        sentence += f"; but it {_cost(loss)} at {size}"
+        size = slower[-1]
+        sentence += f"; but it {_cost(gains[size])} at {size}"
     return f"{sentence}."
 
 
@@ -221,11 +230,9 @@ def size_advice(diagnosis: Diagnosis) -> str | None:
     """
     curve, axis = diagnosis.curve, diagnosis.axis
     meta = {} if diagnosis.recording is None else diagnosis.recording.meta
-    sentences = [
-        batch_sentence(curve, axis, meta),
-        padding_sentence(curve, axis, diagnosis.probe_times),
-    ]
-    return join_texts(sentences, " ") or None
+    batch = batch_sentence(curve, axis, meta)
+    padding = padding_sentence(curve, axis, diagnosis.probe_times)
+    return join_texts((batch, padding), " ") or None
 
 
 def worst_overtaken(
@@ -249,11 +256,14 @@ def padding_sentence(curve: Curve, axis: Axis, probes: Mapping[int, Sequence[flo
     if overtaken is None:
         return None
     most, more = overtaken
-    others = f", and {counted(more, 'other size')} likewise" if more else ""
-    slow_ms, fast_ms = show_ms(most.small.time_ms.value), number(most.time_ms)
+    slow = f"{axis.name.capitalize()} {most.small.condition}"
+    slow_ms = show_ms(most.small.time_ms.value)
+    times = f"({slow_ms} and {number(most.time_ms)})"
+    if more:
+        times += f", and {counted(more, 'other size')} likewise"
     return (
-        f"{axis.name.capitalize()} {most.small.condition} takes longer than {most.size} "
-        f"({slow_ms} and {fast_ms}){others}: where you can, run {most.size} instead, or pad to it."
+        f"{slow} takes longer than {most.size} {times}: where you can, run {most.size} instead, "
+        "or pad to it."
     )
 
 
@@ -261,12 +271,14 @@ def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | N
     """The batch size as advice; None for other axes, for curves of one batch size, and for steps
     that the batch size does not reach.
     """
-    has_samples = axis.name == BATCH and not meta.get("same_shapes")
-    throughput = throughput_of(curve) if has_samples else None
+    if axis.name != BATCH or meta.get("same_shapes"):
+        return None
+    throughput = throughput_of(curve)
     if throughput is None:
         return None
-    batch, rate = throughput.batch, number(throughput.per_s, 3)
-    best, most = throughput.best, number(throughput.best_per_s, 3)
+    batch, best = throughput.batch, throughput.best
+    rate = number(throughput.per_s, 3)
+    most = number(throughput.best_per_s, 3)
     if throughput.grows:
         said = f"samples per second still grow at {batch}, the largest ({rate})"
     elif batch == best:
@@ -281,16 +293,18 @@ def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | N
 
 def is_memory_full(meta: Mapping[str, Any]) -> bool:
     """Whether a size was left out for want of memory."""
-    return any("memory" in str(cell.get("why")) for cell in meta.get("unmeasured", ()))
+    whys = [str(cell.get("why")) for cell in meta.get("unmeasured", ())]
+    return any("memory" in why for why in whys)
 
 
 def remedy_row(saving: Saving, do: str | None = None) -> RemedyRow:
     """The line of a change; `do` in place of its instruction."""
+    saves = [SavedAt(batch, gain, batch in saving.proven) for batch, gain in saving.gains]
     return RemedyRow(
         do=do or instruction(saving),
         factors=saving.members,
         cause=cause_of(saving),
-        saves=tuple(SavedAt(batch, gain, batch in saving.proven) for batch, gain in saving.gains),
+        saves=tuple(saves),
         verdict=saving.verdict,
         costs=_costs(saving),
         how=saving.facts.how if saving.facts else None,
@@ -339,7 +353,7 @@ def _say_tried(remedies: Remedies, axis: Axis) -> str | None:
         most = 100 * max(map(_at_most, rest))
         ends = f"at most {most:.1f} %"
         if most < 0:
-            ends = f"{'it' if single else 'each'} costs time"
+            ends = "it costs time" if single else "each costs time"
         return f"{lead} tried {saves} {where}: {ends}, by the intervals."
     shown = "not shown" if single else "shown"
     lead = f"{lead} tried is {shown} to save anything {where}"
@@ -348,18 +362,22 @@ def _say_tried(remedies: Remedies, axis: Axis) -> str | None:
         none = "it saves at most" if single else "none saves more than"
         return f"{lead}; by the intervals {none} {100 * most:.1f} %."
     open_.sort(key=promise, reverse=True)
-    named = [f"{instruction(remedy)} ({_possible(remedy, axis)})" for remedy in open_]
-    if len(named) > _MOST_NAMED:
-        named[_MOST_NAMED:] = [f"and {len(named) - _MOST_NAMED} more"]
-    return f"{lead}; not ruled out: {'; '.join(named)}."
+    named = []
+    for remedy in open_[:_MOST_NAMED]:
+        named.append(f"{instruction(remedy)} ({_possible(remedy, axis)})")
+    if len(open_) > _MOST_NAMED:
+        named.append(f"and {len(open_) - _MOST_NAMED} more")
+    listed = "; ".join(named)
+    return f"{lead}; not ruled out: {listed}."
 
 
 def _count_changes(count: int, has_others: bool) -> str:
     """The subject of a sentence on changes, where others save."""
-    other = "other " if has_others else ""
     if count == 1:
-        return f"The one {other}change"
-    return f"None of {'the ' if other else ''}{count} {other}changes"
+        return "The one other change" if has_others else "The one change"
+    if has_others:
+        return f"None of the {count} other changes"
+    return f"None of {count} changes"
 
 
 def _possible(saving: Saving, axis: Axis) -> str:
@@ -368,8 +386,9 @@ def _possible(saving: Saving, axis: Axis) -> str:
     if at_most < 1:
         return f"up to {percent(at_most)}"
     batch, gain = _largest(saving)
-    costs = "costs " if gain.value < 0 else ""
-    saved = f"{costs}{percent(abs(gain.value))}"
+    saved = percent(abs(gain.value))
+    if gain.value < 0:
+        saved = f"costs {saved}"
     return f"{saved} at {axis.name_size(batch)} in too few starts for an interval"
 
 
@@ -381,7 +400,10 @@ def _largest(saving: Saving) -> tuple[int, Estimate]:
 def promise(saving: Saving) -> float:
     """The possible saving of a change; its saving so far where too few starts give no interval."""
     at_most = _at_most(saving)
-    return at_most if at_most < 1 else _largest(saving)[1].value
+    if at_most < 1:
+        return at_most
+    _, gain = _largest(saving)
+    return gain.value
 
 
 def _at_most(saving: Saving) -> float:

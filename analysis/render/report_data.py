@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ...base.errors import CurvescopeError
@@ -31,7 +30,7 @@ from ..decompose.curve import known_batch, native
 from ..decompose.functionals import excess, neighbours
 from ..decompose.idle import HOST_COLUMNS
 from ..decompose.kernel_times import Work, device_work
-from ..decompose.terms import IDLE, NOT_RECORDED, layer_label, work_label
+from ..decompose.terms import IDLE
 from ..diagnosis.explain import diagnose, explain_one
 from ..diagnosis.explanation import Explanation
 from ..diagnosis.read import read, refuse_table
@@ -56,15 +55,13 @@ from .names import distinct_parts
 from .notes import list_caveats
 from .page import Page
 from .report_document import (
-    HeatMap,
-    HeatRow,
     ReportComparison,
     ReportDocument,
     ReportHistory,
     ReportRoofline,
     ReportRun,
 )
-from .report_experiments import TestedTerm, describe_tests, finite, rows_document
+from .report_experiments import TestedTerm, describe_tests, rows_document
 from .report_kernels import kernel_table
 from .report_timeline import Timeline, timeline
 from .roofline import NO_ROOF
@@ -87,7 +84,7 @@ _WORK = (
     "FLOPs of the direct algorithm and compulsory bytes, unless a point is labelled as measured."
 )
 _UNITS = (("_bytes", "B"), ("_hz", "Hz"), ("_bytes_per_s", "B/s"))  # by the end of a name
-MOST_HEAT_ROWS = 60
+_MOST_COMPARED = 60  # rows
 MOST_POINTS = 400
 
 
@@ -162,7 +159,7 @@ def _comparison(inputs: Sequence[ReportInput]) -> ReportComparison | None:
     except CurvescopeError:
         return None
     names = [side.name for side in sides]
-    # Recordings with other fixed values do other work: the map of both axes compares them.
+    # Recordings with other fixed values do other work, so neither is faster.
     other_work = any(item.meta.get("fixed") for item in inputs)
     return {
         "names": names,
@@ -171,7 +168,7 @@ def _comparison(inputs: Sequence[ReportInput]) -> ReportComparison | None:
         "by": comparison.by,
         "batch": comparison.batch,
         "steps": comparison.steps,
-        "rows": comparison.rows[:MOST_HEAT_ROWS],
+        "rows": comparison.rows[:_MOST_COMPARED],
     }
 
 
@@ -209,7 +206,6 @@ def _run(item: ReportInput, shared: int | None) -> ReportRun:
         "tested": _list_tested(diagnosis),
         "how_to_test": " ".join(filter(None, how)) if how else None,
         "energy": _energy(recorded, recording),
-        "heat": _heat(diagnosis),
         "timelines": _timelines(item, used, drawn),
         "roofline": _roofline(recorded.hardware, focus, kernel_times),
         "kernels": kernel_table(recorded, used),
@@ -339,28 +335,6 @@ def _fact_text(key: str, value: Any) -> str:
             if key.endswith(ending):
                 return quantity(value, unit, 4)
     return str(value)
-
-
-def _heat(diagnosis: Diagnosis) -> HeatMap:
-    """Time per sample of every term at every batch size, the largest terms first."""
-    terms, classes = diagnosis.terms, diagnosis.recorded.layer_classes
-    if terms is None:
-        return {"batches": [], "rows": [], "more": 0}
-    batches = [known_batch(batch) for batch in terms.conditions]
-    samples = np.array([batch or 1 for batch in batches], dtype=float)
-    per_sample = terms.values_ms / samples[:, None]
-    order = np.argsort(-per_sample.max(axis=0), kind="stable")
-    rows: list[HeatRow] = []
-    for index in order[:MOST_HEAT_ROWS]:
-        key = terms.keys[index]
-        path = None if key.layer is None else layer_label(key.layer, classes.get(key.layer))
-        label = path or work_label(None, None)
-        if key.kind in (IDLE, NOT_RECORDED):
-            label = key.kind
-        values = [finite(value) for value in per_sample[:, index]]
-        rows.append({"label": label, "layer": path, "phase": key.phase, "values": values})
-    more = max(0, len(terms.keys) - MOST_HEAT_ROWS)
-    return {"batches": batches, "rows": rows, "more": more}
 
 
 def _roofline(

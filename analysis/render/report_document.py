@@ -44,29 +44,11 @@ class ReportRun(TypedDict):
     tested: dict[str, dict[str, TestedTerm]]  # by anomaly and term
     how_to_test: str | None
     energy: EnergyDocument | None
-    heat: HeatMap
     timelines: list[Timeline]
     roofline: ReportRoofline | None
     kernels: KernelTable
     steps: RowsTable | None
     runs_of_experiments: RowsTable | None
-
-
-class HeatRow(TypedDict):
-    """Time per sample of one term."""
-
-    label: str
-    layer: str | None
-    phase: str | None
-    values: list[float | None]  # by batch size
-
-
-class HeatMap(TypedDict):
-    """Time per sample of the largest terms."""
-
-    batches: list[int | None]
-    rows: list[HeatRow]
-    more: int  # number of terms that are left out
 
 
 class MeasuredShares(TypedDict, total=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -27,22 +28,34 @@ def kernel_table(recorded: Recorded, used: Mapping[int, Sequence[int]]) -> Kerne
     every batch size, from the steps used of each.
     """
     times = recorded.kernel_times
-    inside = times["step"].isin([step for steps in used.values() for step in steps])
+    steps = list(chain.from_iterable(used.values()))
+    times = times[times["step"].isin(steps)]
     is_idle = times["name"] == IDLE
-    rows, idle = times[inside & ~is_idle], times[inside & is_idle]
+    rows, idle = times[~is_idle], times[is_idle]
     idle_ms = idle.groupby("batch")["exclusive_ms"].sum()
     kernels = list(_rows_of_kernels(rows, recorded, used).values())
-    kernels.sort(key=lambda row: -max(ms or 0.0 for ms in row["ms"]))
+    kernels.sort(key=_longest_ms, reverse=True)
     rest = kernels[MOST_KERNEL_ROWS:]
-    more_ms = [math.fsum(row["ms"][index] or 0.0 for row in rest) for index in range(len(used))]
-    return {
-        "batches": [known_batch(size) for size in used],
+    table: KernelTable = {
+        "batches": [],
         "rows": kernels[:MOST_KERNEL_ROWS],
         "more": len(rest),
-        "more_ms": more_ms,
-        "idle_ms": [float(idle_ms.get(size, 0.0)) / len(steps) for size, steps in used.items()],
+        "more_ms": [],
+        "idle_ms": [],
         "calls": round(rows["calls"].sum()),
     }
+    for index, (size, steps_of_size) in enumerate(used.items()):
+        table["batches"].append(known_batch(size))
+        more_ms = math.fsum(row["ms"][index] or 0.0 for row in rest)
+        table["more_ms"].append(more_ms)
+        whole_ms = float(idle_ms.get(size, 0.0))
+        table["idle_ms"].append(whole_ms / len(steps_of_size))
+    return table
+
+
+def _longest_ms(row: KernelRow) -> float:
+    """The time of a kernel at the size where it takes longest."""
+    return max(ms or 0.0 for ms in row["ms"])
 
 
 def _rows_of_kernels(
@@ -61,11 +74,13 @@ def _rows_of_kernels(
         key = tuple(None if pd.isna(name) else str(name) for name in named)
         if key not in by_key:
             by_key[key] = _new_row(key, recorded.layer_classes, len(batches), list(shares))
-        row, size = by_key[key], native(batch)
+        row = by_key[key]
+        size = native(batch)
         index = batches.index(size)
         _fill(row, index, amounts, len(used[size]), recorded)
         for short, values in shares.items():
-            row[short][index] = finite(values[at])  # type: ignore[literal-required]
+            column: list[float | None] = row[short]  # type: ignore[literal-required]
+            column[index] = finite(values[at])
     return by_key
 
 
@@ -74,22 +89,26 @@ def _new_row(
 ) -> KernelRow:
     """The row of a kernel, without its numbers."""
     name, layer, phase, op = key
+    label = None
+    if layer is not None:
+        label = layer_label(layer, classes.get(layer))
+    unknown = [None] * sizes
     row: KernelRow = {
         "name": name,
         "short": short_name(name or ""),
         "family": read_name(name or "").family,
-        "layer": None if layer is None else layer_label(layer, classes.get(layer)),
+        "layer": label,
         "path": layer,
         "op": op,
         "phase": phase,
-        "ms": [None] * sizes,
-        "calls": [None] * sizes,
-        "gflops": [None] * sizes,
-        "gbs": [None] * sizes,
-        "exceeded": [None] * sizes,
+        "ms": [*unknown],
+        "calls": [*unknown],
+        "gflops": [*unknown],
+        "gbs": [*unknown],
+        "exceeded": [*unknown],
     }
     for short in shares:
-        row[short] = [None] * sizes  # type: ignore[literal-required]
+        row[short] = [*unknown]  # type: ignore[literal-required]
     return row
 
 
@@ -98,25 +117,32 @@ def _fill(row: KernelRow, index: int, amounts: Any, steps: int, recorded: Record
     time_ms, calls, flops, moved_bytes = amounts
     row["ms"][index] = finite(float(time_ms) / steps)
     row["calls"][index] = finite(float(calls) / steps)
-    row["gflops"][index] = gflops = _giga_per_s(flops, float(time_ms))
-    row["gbs"][index] = gbs = _giga_per_s(moved_bytes, float(time_ms))
-    by_precision = {kernel_precision(row["name"] or ""): (gflops or 0.0) * 1e9}
+    gflops = _giga_per_s(flops, time_ms)
+    row["gflops"][index] = gflops
+    gbs = _giga_per_s(moved_bytes, time_ms)
+    row["gbs"][index] = gbs
+    precision = kernel_precision(row["name"] or "")
+    by_precision = {precision: (gflops or 0.0) * 1e9}
     bytes_per_s = None if gbs is None else gbs * 1e9
     row["exceeded"][index] = recorded.hardware.exceeded(by_precision, 1.0, bytes_per_s)
 
 
 def _giga_per_s(amount: float, time_ms: float) -> float | None:
     """A rate in 10⁹ per second; None without an amount or a time."""
-    return None if pd.isna(amount) or time_ms <= 0 else finite(float(amount) / time_ms / 1e6)
+    if pd.isna(amount) or time_ms <= 0:
+        return None
+    return finite(float(amount) / time_ms / 1e6)
 
 
 def _means(rows: pd.DataFrame, keys: Sequence[str], column: str) -> list[float]:
     """The mean of a column over the time of the kernels that have it, for each group in order; NaN
     for none.
     """
-    time_ms = rows["exclusive_ms"].where(rows[column].notna())
-    weighed = rows.assign(weight=time_ms, weighed=rows[column] * time_ms)
-    sums = weighed.groupby([*keys], dropna=False, sort=False)[["weighed", "weight"]].sum(
-        min_count=1
-    )
-    return list((sums["weighed"] / sums["weight"].where(sums["weight"] > 0)).astype(float))
+    values = rows[column]
+    time_ms = rows["exclusive_ms"].where(values.notna())
+    weighed = rows.assign(weight=time_ms, weighed=values * time_ms)
+    groups = weighed.groupby([*keys], dropna=False, sort=False)
+    sums = groups[["weighed", "weight"]].sum(min_count=1)
+    weight = sums["weight"]
+    means = sums["weighed"] / weight.where(weight > 0)
+    return list(means.astype(float))

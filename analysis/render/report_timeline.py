@@ -85,18 +85,23 @@ class _Lanes:
         order = np.argsort(begin, kind="stable")
         begin, end = begin[order], end[order]
         lane = len(self.lanes)
-        for first, last, longest, count in _merge(begin, end - begin, self.step_us * _FINEST):
-            index = self.names.setdefault(names[order[longest]], len(self.names))
-            self.spans.append([lane, round(first, 3), round(last - first, 3), index, count])
-        busy_us = _cover(np.clip(begin, 0, self.step_us), np.clip(end, 0, self.step_us))
+        finest = self.step_us * _FINEST
+        for first, last, longest, count in _merge(begin, end - begin, finest):
+            name = names[order[longest]]
+            index = self.names.setdefault(name, len(self.names))
+            length = round(last - first, 3)
+            self.spans.append([lane, round(first, 3), length, index, count])
+        inside = np.clip([begin, end], 0, self.step_us)
+        busy_us = _cover(*inside)
         self.lanes.append({"label": label, "kind": kind, "busy_us": busy_us, "count": len(begin)})
 
     def name_spans(self) -> list[list[str | None]]:
         """The names of spans as they are shown."""
         shown: list[list[str | None]] = []
         for name, layer, phase in self.names:
-            is_gap = name is not None and name.startswith(_IDLE)
-            shown.append([name if is_gap else short_name(name or ""), layer, phase])
+            if name is None or not name.startswith(_IDLE):
+                name = short_name(name or "")
+            shown.append([name, layer, phase])
         return shown
 
 
@@ -111,18 +116,21 @@ def timeline(
     """Spans of the profiled step, among those used, whose time is nearest to the median."""
     rows = steps[steps["step"].isin(used) & steps["profiled"].astype(bool)]
     durations = rows["duration_ns"].to_numpy(np.float64)
-    nearest = np.argmin(np.abs(durations - np.median(durations)))
-    chosen = rows.iloc[int(nearest)]
-    step, start_ns = int(chosen["step"]), int(chosen["start_ns"])
+    off = np.abs(durations - np.median(durations))
+    chosen = rows.iloc[int(off.argmin())]
+    step = int(chosen["step"])
+    start_ns = int(chosen["start_ns"])
     length_ns = int(chosen["duration_ns"])
-    mine = _place_in_step(kernels_of(work, np.array([step]), _COLUMNS), start_ns)
+    kernels = kernels_of(work, np.array([step]), _COLUMNS)
+    mine = _place_in_step(kernels, start_ns)
     mine = mine.sort_values("begin", kind="stable", ignore_index=True)
     step_us = length_ns / 1e3
     lanes = _Lanes(step_us)
     lanes.add("layers", "layer", *_layers(mine))
     calls = _inside(api_calls, start_ns, step_us, mine)
     _add_groups(lanes, "host", calls, calls.get("thread"), _MOST_OTHERS)
-    kinds = mine["name"].map({name: _kind(str(name)) for name in mine["name"].unique()})
+    kind_of = {name: _kind(str(name)) for name in mine["name"].unique()}
+    kinds = mine["name"].map(kind_of)
     hidden = 0
     for kind, most in _MOST_OF_KIND.items():
         of_kind = mine[kinds == kind]
@@ -143,7 +151,8 @@ def timeline(
 def _place_in_step(rows: pd.DataFrame, start_ns: int) -> pd.DataFrame:
     """The rows with columns begin and end, µs since the step's start."""
     begin = (rows["start_ns"].to_numpy(np.int64) - start_ns) / 1e3
-    return rows.assign(begin=begin, end=begin + rows["duration_ns"].to_numpy(np.int64) / 1e3)
+    length = rows["duration_ns"].to_numpy(np.int64) / 1e3
+    return rows.assign(begin=begin, end=begin + length)
 
 
 def _inside(
@@ -155,7 +164,8 @@ def _inside(
     placed = table[table["start_ns"].notna() & table["duration_ns"].notna()]
     start = placed["start_ns"].to_numpy(np.int64)
     end = start + placed["duration_ns"].to_numpy(np.int64)
-    chosen = (start < start_ns + step_us * 1e3) & (end > start_ns)
+    end_ns = start_ns + step_us * 1e3
+    chosen = (start < end_ns) & (end > start_ns)
     processes = mine["process"].dropna().unique()
     if len(processes):
         process = placed["process"]
@@ -187,14 +197,18 @@ def _add_groups(lanes: _Lanes, kind: str, rows: pd.DataFrame, groups: Any, most:
         if kind == "kernels":
             label = str(group)
         elif kind == "host":
-            thread = f", thread {index + 1}" if len(busiest) > 1 else ""
-            label = f"host calls{thread}"
+            label = "host calls"
+            if len(busiest) > 1:
+                label += f", thread {index + 1}"
         else:
-            label = f"{kind}, {group if isinstance(group, str) else 'thread'}"
+            stream = group if isinstance(group, str) else "thread"
+            label = f"{kind}, {stream}"
         of_group = rows[groups == group]
-        begin, end = of_group["begin"].to_numpy(), of_group["end"].to_numpy()
+        begin = of_group["begin"].to_numpy()
+        end = of_group["end"].to_numpy()
         lanes.add(label, kind, begin, end, _names(of_group))
-    return int((~groups.isin(busiest)).sum())
+    others = ~groups.isin(busiest)
+    return int(others.sum())
 
 
 def _streams(rows: pd.DataFrame) -> pd.Series[str]:
@@ -202,13 +216,16 @@ def _streams(rows: pd.DataFrame) -> pd.Series[str]:
     has several.
     """
     # Mostly each process has a device of its own, whose name then says enough.
-    shared = len(rows[["process", "device"]].drop_duplicates()) > rows["device"].nunique()
-    if rows["device"].isna().all():  # a CPU: ids of threads say nothing
+    both = rows[["process", "device"]].drop_duplicates()
+    devices = rows["device"].nunique()
+    shared = len(both) > devices
+    if not devices:  # a CPU: ids of threads say nothing
         threads = enumerate(rows["stream"].unique(), 1)
-        label = rows["stream"].map({thread: f"CPU thread {place}" for place, thread in threads})
+        named = {thread: f"CPU thread {place}" for place, thread in threads}
+        label = rows["stream"].map(named)
     else:
         label = rows["stream"].map(_stream_label)
-    if rows["device"].nunique() > 1:
+    if devices > 1:
         label = _number(rows["device"], "GPU") + label
     if shared and rows["process"].nunique() > 1:
         label = _number(rows["process"], "process") + label
@@ -227,12 +244,14 @@ def _number(column: pd.Series, word: str) -> pd.Series[str]:
 def _layers(mine: pd.DataFrame) -> tuple[Floats, Floats, list[tuple[str | None, ...]]]:
     """Runs of consecutive kernels of one layer and phase: their starts, ends and names."""
     layered = mine[mine["layer"].notna()]
-    layer, phase = layered["layer"].astype(object), layered["phase"].astype(object)
+    layer = layered["layer"].astype(object)
+    phase = layered["phase"].astype(object)
     phase = phase.where(phase.notna(), None)
     key = layer.astype(str) + "\n" + phase.astype(str)
     run = (key != key.shift()).cumsum()
-    begin = layered["begin"].groupby(run).min().to_numpy()
-    end = layered["end"].groupby(run).max().to_numpy()
+    runs = layered.groupby(run)
+    begin = runs["begin"].min().to_numpy()
+    end = runs["end"].max().to_numpy()
     first = ~run.duplicated()
     names: list[tuple[str | None, ...]] = []
     for path, in_phase in zip(layer[first], phase[first], strict=True):
@@ -253,7 +272,9 @@ def _idle(
     begin = mine["start_ns"].to_numpy(np.int64)
     end = begin + mine["duration_ns"].to_numpy(np.int64)
     gaps = find_gaps(begin, end, start_ns, start_ns + length_ns)
-    calls = StepHostSpans(pd.DataFrame(columns=HOST_COLUMNS) if api_calls is None else api_calls)
+    if api_calls is None:
+        api_calls = pd.DataFrame(columns=HOST_COLUMNS)
+    calls = StepHostSpans(api_calls)
     ranges = None if read_ranges is None else cache(lambda: StepHostSpans(read_ranges()))
     processes = mine["process"].dropna().unique().tolist()
     why = reasons(gaps, processes, calls, ranges)
@@ -261,14 +282,19 @@ def _idle(
     names: list[tuple[str | None, ...]] = []
     for reason, following in zip(why, gaps.following.tolist(), strict=True):
         _, layer, phase = labels[following]
-        names.append((f"{_IDLE}{reason}" if reason else "idle", layer, phase))
-    return (gaps.begin_ns - start_ns) / 1e3, (gaps.end_ns - start_ns) / 1e3, names
+        name = f"{_IDLE}{reason}" if reason else "idle"
+        names.append((name, layer, phase))
+    begin_us = (gaps.begin_ns - start_ns) / 1e3
+    end_us = (gaps.end_ns - start_ns) / 1e3
+    return begin_us, end_us, names
 
 
 def _cover(begin: Floats, end: Floats) -> float:
     """Time that spans cover, each instant once; begin is increasing."""
-    before = np.concatenate([[-np.inf], np.maximum.accumulate(end)[:-1]])
-    return float(np.maximum(0.0, end - np.maximum(begin, before)).sum())
+    latest = np.maximum.accumulate(end)
+    before = np.concatenate([[-np.inf], latest[:-1]])
+    alone = end - np.maximum(begin, before)
+    return float(np.maximum(0.0, alone).sum())
 
 
 def _merge(

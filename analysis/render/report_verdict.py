@@ -20,8 +20,11 @@ def verdict_html(run: ReportRun, index: int) -> str:
     """The verdict on a recording, an entry of the document's `runs`; the script hides all but one
     index.
     """
-    head = _head(run) if run["first"] is None else first_screen_html(run["first"], index)
-    body = f"{head}{_remedies(run)}{_answers(run, index)}<noscript>{_curve(run)}</noscript>"
+    first = run["first"]
+    body = _head(run) if first is None else first_screen_html(first, index)
+    body += _remedies(run)
+    body += _answers(run, index)
+    body += f"<noscript>{_curve(run)}</noscript>"
     return f'<article class="verdict" data-run="{index}">{body}</article>'
 
 
@@ -29,32 +32,41 @@ def _head(run: ReportRun) -> str:
     """The headline of a recording that has no first screen."""
     explained = run["explain"]
     step = f"{run['step']} step" if run["step"] else None
-    over = join_texts([explained.network or run["name"], step, run["device"]], " · ")
-    said = "" if explained.answers else run["lead"]
-    lead = f'<p class="lead">{page_text(said)}</p>' if said else ""
-    return f'<p class="over">{html_text(over)}</p><h1>{page_text(explained.headline)}</h1>{lead}'
+    name = explained.network or run["name"]
+    over = html_text(join_texts([name, step, run["device"]], " · "))
+    headline = page_text(explained.headline)
+    lead = ""
+    if run["lead"] and not explained.answers:
+        lead = f'<p class="lead">{page_text(run["lead"])}</p>'
+    return f'<p class="over">{over}</p><h1>{headline}</h1>{lead}'
 
 
 def comparison_html(comparison: ReportComparison | None) -> str:
     """Which recording is faster, as the terminal says it, of the document's `comparison`; empty for
     one recording.
     """
-    said = map(page_text, comparison["verdicts"] if comparison else ())
+    if comparison is None:
+        return ""
+    said = map(page_text, comparison["verdicts"])
     return "".join(f'<p class="lead"><a href="#compare">{verdict}</a></p>' for verdict in said)
 
 
 def _remedies(run: ReportRun) -> str:
     """The remedies, their savings and settings; empty if nothing was tried."""
     shown = run["explain"].remedies
-    sentence = f"<p>{page_text(shown.sentence)}</p>" if shown.sentence else ""
+    sentence = ""
+    if shown.sentence:
+        sentence = f"<p>{page_text(shown.sentence)}</p>"
     if not shown.rows:
         return sentence
-    columns, lines = remedy_cells(shown, Axis(run["axis"]["name"]))
+    axis = Axis(run["axis"]["name"])
+    columns, lines = remedy_cells(shown, axis)
     heads = "".join(f"<th>{html_text(head)}</th>" for head in columns[:-1])
     rows, hows = "", ""
     for place, (do, *cells, how) in enumerate(lines, 1):
+        change = f'<td class="do">{html_text(do)}</td>'
         saves = "".join(f"<td>{page_text(cell)}</td>" for cell in cells)
-        rows += f'<tr><td class="do">{html_text(do)}</td>{saves}</tr>'
+        rows += f"<tr>{change}{saves}</tr>"
         if how:
             hows += f'<p class="how">How {place}: {html_text(how)}</p>'
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
@@ -69,11 +81,14 @@ def _answers(run: ReportRun, index: int) -> str:
     if not answers:
         return ""
     title = "Answers" if len(answers) > 1 else "Answer"
-    how = f'<p class="note">{html_text(run["how_to_test"])}</p>' if run["how_to_test"] else ""
+    how = ""
+    if run["how_to_test"]:
+        how = f'<p class="note">{html_text(run["how_to_test"])}</p>'
     first: dict[str | None, int] = {}
     items = ""
     for place, answer in enumerate(answers, 1):
-        items += _answer(answer, place, first.setdefault(remedy_text(answer.remedy), place))
+        setting = remedy_text(answer.remedy)
+        items += _answer(answer, place, first.setdefault(setting, place))
     section = f"answers-{index}"
     head = f'<div class="head"><h2 id="{section}-title">{title}</h2></div>'
     return (
@@ -86,14 +101,18 @@ def _answer(answer: ShownAnswer, number: int, first: int) -> str:
     """The sentence as the terminal prints it, what to do in bold; `first` is the first answer with
     the same setting.
     """
-    verdict, label = html_text(answer.verdict), html_text(answer.functional.label)
-    sentence, advice = page_text(answer.finding), page_text(answer.advice)
+    verdict = html_text(answer.verdict)
+    label = html_text(answer.functional.label)
+    sentence = page_text(answer.finding)
+    advice = page_text(answer.advice)
     if advice:
         sentence += f" <strong>{advice}</strong>"
     setting = remedy_text(answer.remedy)
     if setting and first != number:
         setting = f"How: as in {first}."
-    how = f'<p class="how">{html_text(setting)}</p>' if setting else ""
+    how = ""
+    if setting:
+        how = f'<p class="how">{html_text(setting)}</p>'
     badge = f'<span class="badge is-{verdict}">{verdict}</span>'
     return f'<li class="is-{verdict}" data-of="{label}"><p>{badge} {sentence}</p>{how}</li>'
 
@@ -103,11 +122,13 @@ def _curve(run: ReportRun) -> str:
     rows = ""
     for point in run["explain"].curve:
         size = "unknown" if point.batch is None else str(point.batch)
-        time, n = number(point.time_ms.value), str(point.n)
-        rows += _row("td", (size, time, interval(point.time_ms, 4), n))
+        time = number(point.time_ms.value)
+        ends = interval(point.time_ms, 4)
+        rows += _row("td", (size, time, ends, str(point.n)))
+    head = _row("th", heads)
     return (
         "<p>This page's own script draws the charts and tables below; it is switched off "
-        f"here.</p><table><thead>{_row('th', heads)}</thead><tbody>{rows}</tbody></table>"
+        f"here.</p><table><thead>{head}</thead><tbody>{rows}</tbody></table>"
     )
 
 

@@ -15,7 +15,7 @@ from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline, RoofPoint
 from .breakdown import ABOVE_ROOF, ABOVE_ROOF_NOTE, rate
 from .of_peak import show_share
 from .tables import table
-from .words import dim, note_hidden, shorten, show_ms
+from .words import dim, note_hidden, number_cell, shorten, show_ms
 
 _BOUNDS = {"memory": "bound by memory", "compute": "bound by compute", NEITHER: "bound by neither"}
 _LIKELY = {
@@ -41,12 +41,14 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     blocks: list[RenderableType] = []
     for verdict in verdicts(drawn):
         blocks += [Text(verdict, "bold"), Text()]
-    blocks += [_roofs(drawn) if drawn.roofs else Text(NO_ROOF, "yellow"), Text()]
+    roofs = _roofs(drawn) if drawn.roofs else Text(NO_ROOF, "yellow")
+    blocks += [roofs, Text()]
     if drawn.points:
         shown = drawn.points[:limit]
         blocks.append(_points(drawn, shown))
         blocks += note_hidden(len(drawn.points) - len(shown), "shorter row")
-    return Group(*blocks, *_likely(drawn, limit), *dim(notes(drawn)))
+    blocks += _likely(drawn, limit)
+    return Group(*blocks, *dim(notes(drawn)))
 
 
 def _roofs(drawn: Roofline) -> RenderableType:
@@ -72,16 +74,19 @@ def _points(drawn: Roofline, points: Sequence[RoofPoint]) -> RenderableType:
             used = show_share(point.utilisation, point.roof_kind)
         if used and exceeded:
             used += ABOVE_ROOF
-        before = (point.label, _products(point.precisions), number(point.time_s * 1e3), flops)
+        time_ms = number(point.time_s * 1e3)
+        before = (point.label, _products(point.precisions), time_ms, flops)
         behind = (used, point.bound)
         for level in point.levels or (None,):
             cells = ("", "", "")
             if level is not None:
                 mark = "*" if level.source == COMPULSORY else ""
+                intensity = number(level.flops_per_byte, 3)
                 bytes_per_s = rate(level.bytes_per_s, level.level in exceeded)
-                cells = (f"{level.level}{mark}", number(level.flops_per_byte, 3), bytes_per_s)
+                cells = (f"{level.level}{mark}", intensity, bytes_per_s)
             rows.add_row(*before, *cells, *behind)
-            before, behind = ("", "", "", ""), ("", "")
+            before = ("", "", "", "")
+            behind = ("", "")
     return rows
 
 
@@ -94,13 +99,18 @@ def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
     rows = table(drawn.by, *heads, optional=("µs a call", "calls"))
     for point in shown:
         share = "" if point.share > 0.995 else f" ({point.share:.0%})"
+        call_us, occupancy = "", ""
+        if point.calls:
+            call_us = number(point.time_s * 1e6 / point.calls, 3)
+        if point.occupancy is not None:
+            occupancy = f"{point.occupancy:.0%}"
         rows.add_row(
             point.label,
             number(point.time_s * 1e3),
             number(point.calls, 3),
-            number(point.time_s * 1e6 / point.calls, 3) if point.calls else "",
-            "" if point.waves is None else number(point.waves, 3),
-            "" if point.occupancy is None else f"{point.occupancy:.0%}",
+            call_us,
+            number_cell(point.waves, 3),
+            occupancy,
             f"{point.likely}{share}",
         )
     before = [Text()] if drawn.points else []
@@ -113,12 +123,14 @@ def verdicts(drawn: Roofline) -> list[str]:
     """What bounds most of the time, and the largest part that reaches no roof; nothing without a
     known bound.
     """
-    bounds = _shares(
-        (point.bound, point.time_s) for point in drawn.points if point.bound != UNKNOWN_BOUND
-    )
+    known = [point for point in drawn.points if point.bound != UNKNOWN_BOUND]
+    bounds = _shares((point.bound, point.time_s) for point in known)
     if not bounds:
         return _likely_verdict(drawn)
-    shares = ", ".join(f"{_BOUNDS.get(name, name)} {share:.0%}" for name, share in bounds)
+    parts = []
+    for name, share in bounds:
+        parts.append(f"{_BOUNDS.get(name, name)} {share:.0%}")
+    shares = ", ".join(parts)
     sentence = f"Of the time with a known bound: {shares}."
     far = [point for point in drawn.points if point.bound == NEITHER]
     longest = max(far, key=lambda point: point.time_s, default=None)
@@ -146,7 +158,8 @@ def _likely_verdict(drawn: Roofline) -> list[str]:
         return []
     likely = _shares((point.likely, point.time_s) for point in drawn.without_work)
     longest = drawn.without_work[0]
-    name, time = shorten(longest.label), show_ms(longest.time_s * 1e3, 3)
+    name = shorten(longest.label)
+    time = show_ms(longest.time_s * 1e3, 3)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in likely[:3])
     return [
         f"No bound was measured. The longest row, {name}, takes {time}; its likely bound: "
@@ -167,8 +180,10 @@ def _products(precisions: Sequence[str]) -> str:
 def notes(drawn: Roofline) -> list[str]:
     """Notes that explain the numbers: sources of FLOPs and bytes, and kernels without a point."""
     points, without_work = drawn.points, drawn.without_work
-    flops = dict.fromkeys(point.flops_source for point in points)
-    sentences = [f"FLOPs: {' and '.join(flops)}." if flops else "No kernel has known work."]
+    sentences = ["No kernel has known work."]
+    if points:
+        flops = " and ".join(dict.fromkeys(point.flops_source for point in points))
+        sentences = [f"FLOPs: {flops}."]
     if any(level.source == COMPULSORY for point in points for level in point.levels):
         sentences.append(
             "* compulsory bytes (each operand moved once): a lower bound, compared with the DRAM "
@@ -194,8 +209,9 @@ def notes(drawn: Roofline) -> list[str]:
         sentences.append(f"Kernels with unknown work take {share} of the time and have no point.")
     if without_work:
         likely = {point.likely for point in without_work}
-        meanings = [f"{name}: {_LIKELY[name]}" for name in _LIKELY if name in likely]
-        sentences.append(f"Likely bound: guessed, not measured. {'; '.join(meanings)}.")
+        meanings = [f"{name}: {meaning}" for name, meaning in _LIKELY.items() if name in likely]
+        listed = "; ".join(meanings)
+        sentences.append(f"Likely bound: guessed, not measured. {listed}.")
     if any(point.waves is not None for point in without_work):
         sentences.append("Waves and occupancy are those of the row's longest kernel.")
     if without_work and not points:

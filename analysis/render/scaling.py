@@ -40,9 +40,11 @@ def render_series(series: Series, everything: bool = False) -> RenderableType:
     split = [point for point in series.points if point.loss is not None]
     if split:
         blocks += [Text(), _losses(split)]
-    for point in split if everything else split[-1:]:
+    shown = split if everything else split[-1:]
+    for point in shown:
         assert point.loss is not None
-        blocks += [Text(), _loss(point, point.loss, everything)]
+        loss = _loss(point, point.loss, everything)
+        blocks += [Text(), loss]
     if not split and len(series.points) > 1:
         blocks.append(Text("No step was profiled: the causes of the loss are unknown.", "yellow"))
     return Group(*blocks)
@@ -55,10 +57,13 @@ def scaling_sentence(series: Series) -> str | None:
     last = series.points[-1]
     if last.devices == 1:
         return None
-    times = f"{number(last.speedup.value, 3)} times as fast as one"
-    lead = f"{series.kind.capitalize()} scaling: {last.devices} devices are {times}"
+    kind = series.kind.capitalize()
+    times = number(last.speedup.value, 3)
+    lead = f"{kind} scaling: {last.devices} devices are {times} times as fast as one"
     sentence = f"{lead}, at {last.efficiency.value:.0%} efficiency"
-    lost = _list_longer(last.loss.shares) if last.loss is not None else []
+    lost = []
+    if last.loss is not None:
+        lost = _list_longer(last.loss.shares)
     if lost:
         most = max(lost, key=lambda term: term.ms.value)
         part = share(most.ms.value, last.step_ms.value)
@@ -78,36 +83,38 @@ def _devices(series: Series) -> RenderableType:
         devices = str(point.devices)
         if point.nodes not in (None, 1):
             devices = f"{point.nodes} nodes: {devices}"
-        gains = ("1", "1", "")
+        speedup, efficiency, ends = "1", "1", ""
         if point.devices > 1:
-            efficiency = point.efficiency
-            gains = (
-                number(point.speedup.value, 3),
-                number(efficiency.value, 3),
-                interval(efficiency, 2),
-            )
+            speedup = number(point.speedup.value, 3)
+            efficiency = number(point.efficiency.value, 3)
+            ends = interval(point.efficiency, 2)
         rows.add_row(
             devices,
             str(point.batch_per_device),
             number(point.samples_per_s.value),
             _half_width(point.samples_per_s),
-            *gains,
+            speedup,
+            efficiency,
+            ends,
             str(point.n),
         )
     return Group(rows, *dim(_notes(series)))
 
 
 def _half_width(estimate: Estimate) -> str:
-    half = (estimate.high - estimate.low) / 2 / estimate.value
-    return f"{half:.0%}" if math.isfinite(half) and half < 1 else "wide"
+    width = estimate.high - estimate.low
+    half = width / 2 / estimate.value
+    if math.isfinite(half) and half < 1:
+        return f"{half:.0%}"
+    return "wide"
 
 
 def _notes(series: Series) -> list[str]:
     points = series.points
     rounds = sorted({point.rounds for point in points})
     word = "round" if rounds == [1] else "rounds"
-    in_rounds = f"{'/'.join(map(str, rounds))} {word}"
-    notes = [f"n timed steps in {in_rounds}; batch is each device's."]
+    numbers = "/".join(map(str, rounds))
+    notes = [f"n timed steps in {numbers} {word}; batch is each device's."]
     devices = list_values(point.devices for point in points)
     discarded = list_values(point.discarded_steps for point in points)
     word = "device" if devices == "1" else "devices"
@@ -127,7 +134,8 @@ def _losses(points: list[ScaledPoint]) -> RenderableType:
     up to 100 %.
     """
     shown = points[-_COLUMNS:]
-    rows = table("efficiency lost to", *(str(point.devices) for point in shown))
+    devices = [str(point.devices) for point in shown]
+    rows = table("efficiency lost to", *devices)
     lost: list[list[float]] = [[] for _ in shown]
     for kind in LOSS_KINDS:
         terms = [_share_of(point, kind) for point in shown]
@@ -135,24 +143,37 @@ def _losses(points: list[ScaledPoint]) -> RenderableType:
             continue
         cells = []
         for column, point, term in zip(lost, shown, terms, strict=True):
-            value = 0.0 if term is None else term.ms.value / point.step_ms.value
+            value, cell = 0.0, Text("+0.0%  ", "dim")
+            if term is not None:
+                value = term.ms.value / point.step_ms.value
+                cell = _share_cell(value, term.real)
             column.append(value)
-            is_real = term is not None and term.real
-            cells.append(Text(f"{value:+.1%} *") if is_real else Text(f"{value:+.1%}  ", "dim"))
+            cells.append(cell)
         rows.add_row(kind, *cells)
     rows.add_section()
-    rows.add_row("efficiency", *(f"{1 - math.fsum(column):.1%}" for column in lost))
+    left = [f"{1 - math.fsum(column):.1%}" for column in lost]
+    rows.add_row("efficiency", *left)
     return Group(rows, Text("Share of the step's time; * significant.", "dim"))
 
 
+def _share_cell(share: float, is_real: bool) -> Text:
+    return Text(f"{share:+.1%} *") if is_real else Text(f"{share:+.1%}  ", "dim")
+
+
 def _share_of(point: ScaledPoint, kind: str) -> LossShare | None:
-    terms = () if point.loss is None else point.loss.shares
-    return next((term for term in terms if term.kind == kind), None)
+    """The term of a kind in the loss of a point, if it has one."""
+    if point.loss is None:
+        return None
+    for term in point.loss.shares:
+        if term.kind == kind:
+            return term
+    return None
 
 
 def _loss(point: ScaledPoint, loss: EfficiencyLoss, everything: bool) -> RenderableType:
-    lost = f"{number(loss.ms.value, 3)} ms per step ({interval(loss.ms)})"
-    title = Text(f"{point.devices} devices lose {lost}", "bold")
+    lost = number(loss.ms.value, 3)
+    head = f"{point.devices} devices lose {lost} ms per step ({interval(loss.ms)})"
+    title = Text(head, "bold")
     rows = table("term", "ms", "of the step", "95 % interval")
     step_ms = point.step_ms.value
     kernels: Sequence[LossShare] = loss.kernels
@@ -160,8 +181,9 @@ def _loss(point: ScaledPoint, loss: EfficiencyLoss, everything: bool) -> Rendera
         kernels = [kernel for kernel in kernels if kernel.real][:_SHOWN_LAYERS]
     for term in loss.shares:
         rows.add_row(*_row(term.kind, term, step_ms))
-        for kernel in kernels if term.kind == SLOWER_KERNELS else ():
-            rows.add_row(*_row(f"  {kernel.label}", kernel, step_ms))
+        if term.kind == SLOWER_KERNELS:
+            for kernel in kernels:
+                rows.add_row(*_row(f"  {kernel.label}", kernel, step_ms))
     total = math.fsum(term.ms.value for term in loss.shares)
     rows.add_section()
     rows.add_row("lost", with_sign(total), share(total, step_ms), "")
@@ -172,8 +194,10 @@ def _loss(point: ScaledPoint, loss: EfficiencyLoss, everything: bool) -> Rendera
 def _row(label: str, term: LossShare, step_ms: float) -> tuple[Text, ...]:
     style = "" if term.real else "dim"
     mark = " *" if term.real else ""
-    cells = (with_sign(term.ms.value), share(term.ms.value, step_ms), interval(term.ms))
-    return Text(f"{label}{mark}", style), *(Text(cell, style) for cell in cells)
+    amount = with_sign(term.ms.value)
+    part = share(term.ms.value, step_ms)
+    cells = (f"{label}{mark}", amount, part, interval(term.ms))
+    return tuple(Text(cell, style) for cell in cells)
 
 
 def _late(loss: EfficiencyLoss) -> list[RenderableType]:
@@ -183,10 +207,15 @@ def _late(loss: EfficiencyLoss) -> list[RenderableType]:
     if not waits and not longer:
         return []
     node = "" if late.node is None else f" on node {late.node}"
-    less = f"{number(late.waits_less_ms.value, 3)} ms less than the others"
+    less_ms = number(late.waits_less_ms.value, 3)
+    less = f"{less_ms} ms less than the others"
     last = f"is the last in {late.latest_in} of {late.profiled_steps} profiled steps"
     text = f"The ranks wait for rank {late.rank}{node}, which waits {less} and {last}."
     if not longer:
         return [Text(f"{text} No term is significantly longer there.")]
-    parts = [f"{term.label} {with_sign(term.ms.value)} ms ({interval(term.ms)})" for term in longer]
-    return [Text(f"{text} Longer there than on the others: {'; '.join(parts)}.")]
+    parts = []
+    for term in longer:
+        amount = with_sign(term.ms.value)
+        parts.append(f"{term.label} {amount} ms ({interval(term.ms)})")
+    listed = "; ".join(parts)
+    return [Text(f"{text} Longer there than on the others: {listed}.")]

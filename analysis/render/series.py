@@ -87,32 +87,33 @@ def noise_sentence(series: TimedCurve) -> str:
 def sentences(series: TimedCurve, axis: Axis) -> list[str]:
     """A curve in sentences: its slow sizes and edges, the largest first, then its rise."""
     said = sorted(claimed(series.events), key=lambda event: -event.share)
-    lines = [_event_sentence(event) for event in said]
-    for named in series.shapes:
-        lines += _shape_sentences(named, axis)
-    return lines
+    return [*map(_event_sentence, said), *_shape_sentences(series, axis)]
 
 
 def _event_sentence(event: Event) -> str:
-    extra, takes = event.extra_ms, _SURE[Certainty(event.certainty)]
+    extra = event.extra_ms
+    takes, take = _SURE[Certainty(event.certainty)]
     half = (extra.high - extra.low) / 2
     size = f"{number(extra.value, 3)} ± {number(half, 2)} ms"
-    share = f"({event.share:+.0%})"
+    more = f"{size} ({event.share:+.0%})"
     if event.kind == "slow":
-        slow, verb = in_words(event.sizes), takes[len(event.sizes) > 1]
-        return f"{slow} {verb} longer than {event.at}, {event.sizes[-1]} by {size} {share}."
+        slow = in_words(event.sizes)
+        verb = take if len(event.sizes) > 1 else takes
+        return f"{slow} {verb} longer than {event.at}, {event.sizes[-1]} by {more}."
     edge = f"the sizes on both sides of the edge from {event.before} explain"
-    return f"{event.at} {takes[0]} {size} {share} more than {edge}."
+    return f"{event.at} {takes} {more} more than {edge}."
 
 
-def _shape_sentences(named: Named, axis: Axis) -> list[str]:
-    sentence = _say_shape(named, axis)
-    return [sentence] if sentence else []
+def _shape_sentences(series: TimedCurve, axis: Axis) -> list[str]:
+    said = [_say_shape(named, axis) for named in series.shapes]
+    return list(filter(None, said))
 
 
 def _say_shape(named: Named, axis: Axis) -> str:
     if named.shape == Shape.STAIRS:
-        others = f" ({in_words(named.steps)} would fit, too)" if named.steps else ""
+        others = ""
+        if named.steps:
+            others = f" ({in_words(named.steps)} would fit, too)"
         return f"The edges are stairs of {named.step}{others}: pad to its multiples."
     near = f"from {named.at} on the rate is within 10 % of its largest"
     if named.shape == Shape.KNEE:
@@ -144,17 +145,20 @@ def render_series(
     if len(listed) == 1:
         return _curve_in_full(listed[0], axis)
     limit = None if everything else _SHOWN
-    events = [(series, event) for series in listed for event in claimed(series.events)]
-    events.sort(key=lambda pair: -pair[1].share)
-    shapes = []
+    events, shapes = [], []
     for series in listed:
-        for named in series.shapes:
-            if named.shape != Shape.NONE:
-                lines = _shape_sentences(named, axis)
-                shapes += [f"{name_of(series)}: {line}" for line in lines]
-    has_pairs = any(len(series.fit.sizes) > 1 for series in listed)
-    nothing = Text(_NO_EDGE if has_pairs else _NO_PAIR, "bold")
-    head: RenderableType = _events(events[:limit]) if events else nothing
+        for event in claimed(series.events):
+            events.append((series, event))
+        name = name_of(series)
+        for line in _shape_sentences(series, axis):
+            if line != _NO_EDGE:
+                shapes.append(f"{name}: {line}")
+    events.sort(key=lambda pair: -pair[1].share)
+    if events:
+        head: RenderableType = _events(events[:limit])
+    else:
+        has_pairs = any(len(series.fit.sizes) > 1 for series in listed)
+        head = Text(_NO_EDGE if has_pairs else _NO_PAIR, "bold")
     hidden: list[Text] = []
     notes = [_count_curves(listed)]
     if not everything:
@@ -164,25 +168,32 @@ def render_series(
     noises = [100 * series.noise for series in listed]
     error = f"{min(noises):.2g} to {max(noises):.2g} %"
     notes.append(f"A single time has a standard error of {error}, see each curve.")
-    return Group(head, *map(Text, shapes[:limit]), *hidden, *dim(notes))
+    shown = map(Text, shapes[:limit])
+    return Group(head, *shown, *hidden, *dim(notes))
 
 
 def _count_curves(listed: Sequence[TimedCurve]) -> str:
     quiet = sum(not claimed(series.events) for series in listed)
+    curves = counted(len(listed), "curve")
     without = f"{quiet} without an edge or a slow size"
-    return f"{counted(len(listed), 'curve')}, {without}; the tests of all are one family."
+    return f"{curves}, {without}; the tests of all are one family."
 
 
 def _curve_in_full(series: TimedCurve, axis: Axis) -> RenderableType:
     """One curve: its shape, its picture and its table."""
+    blocks: list[RenderableType] = []
     title = join_texts((series.problem, series.device_name))
-    blocks: list[RenderableType] = [Text(title, "bold")] if title else []
+    if title:
+        blocks.append(Text(title, "bold"))
     first, *others = sentences(series, axis)
-    blocks += [Text(first, "bold"), *map(Text, others)]
-    blocks += dim(f"Rival: {named.rival}." for named in series.shapes if named.rival)
+    blocks.append(Text(first, "bold"))
+    blocks += map(Text, others)
+    rivals = [named.rival for named in series.shapes if named.rival]
+    blocks += dim(f"Rival: {rival}." for rival in rivals)
     blocks += dim(map(_doubt_sentence, _list_doubts(series)))
-    blocks += [Text(), draw_curve(series), Text(), render_curve(series.curve, axis)]
-    return Group(*blocks, Text(noise_sentence(series), "dim"))
+    picture, curve = draw_curve(series), render_curve(series.curve, axis)
+    noise = Text(noise_sentence(series), "dim")
+    return Group(*blocks, Text(), picture, Text(), curve, noise)
 
 
 def _list_doubts(series: TimedCurve) -> list[Event]:
@@ -201,13 +212,15 @@ def _events(events: Sequence[tuple[TimedCurve, Event]]) -> RenderableType:
     """The edges and slow sizes of several curves."""
     rows = table("problem", "device", "shape", "at", "ms", "share", "p", words=("device", "shape"))
     for series, event in events:
-        may_be = "may be " if event.certainty == Certainty.MAY_BE else ""
         kind = "slow" if event.kind == "slow" else "edge"
+        if event.certainty == Certainty.MAY_BE:
+            kind = f"may be {kind}"
+        sizes = in_words(event.sizes) if event.sizes else str(event.at)
         rows.add_row(
             Text(series.problem or ""),
             Text(series.device_name or ""),
-            f"{may_be}{kind}",
-            in_words(event.sizes) if event.sizes else str(event.at),
+            kind,
+            sizes,
             number(event.extra_ms.value, 3),
             f"{event.share:+.0%}",
             f"{event.p_adjusted:.1g}",

@@ -129,7 +129,7 @@ def log_document(
         best = best_batch(log.curve, limit_ms)
     return log, ServerLogDocument(
         recording=str(path),
-        headline=bends[0].sentence if bends else _nothing(log),
+        headline=bends[0].sentence if bends else _say_nothing(log),
         verdict="suggested",
         server=log.server,
         decode_steps=log.decode_steps,
@@ -245,7 +245,7 @@ _MORE_LINES = {
 }
 
 
-def _nothing(log: LogCurve) -> str:
+def _say_nothing(log: LogCurve) -> str:
     """What to say of a log in which no bend is significant."""
     rest = _why_no_bend(log)
     if log.limit == 0:

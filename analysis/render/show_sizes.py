@@ -69,12 +69,14 @@ def show_sizes(document: SizesDocument, curve: TimedCurve, axis: Axis, *, unifor
         _show_drafting(console, document.drafting, curve)
         return
     for line in _lines(document, axis, uniform=uniform):
-        console.print(Text(line, "bold" if line.startswith(("Run", "Capture")) else ""))
+        style = "bold" if line.startswith(("Run", "Capture")) else ""
+        console.print(Text(line, style))
     rows = table("sizes", "mean ms", "padding", "list", first="right", words=("list",))
     for listed in document.lists:
         if listed.count in _SHOWN or listed is document.lists[-1]:
-            mean, padding = number(listed.mean_ms), f"{listed.padding:.1%}"
-            rows.add_row(str(listed.count), mean, padding, Text(_join(listed.sizes)))
+            mean = number(listed.mean_ms)
+            sizes = Text(_join(listed.sizes))
+            rows.add_row(str(listed.count), mean, f"{listed.padding:.1%}", sizes)
     terminal.print_below(console, rows)
     console.print(Text(noise_sentence(curve), "dim"))
     terminal.print_below(console, Text("Options that set the last list:"))
@@ -158,9 +160,8 @@ def plan_sizes(
 
 def _size_list(costs: SizeCosts, sizes: Sequence[int], exact_ms: float) -> SizeList:
     mean_ms = costs.padded_ms(sizes)
-    return SizeList(
-        count=len(sizes), sizes=sizes, mean_ms=mean_ms, padding=max(0.0, 1 - exact_ms / mean_ms)
-    )
+    padding = max(0.0, 1 - exact_ms / mean_ms)
+    return SizeList(count=len(sizes), sizes=sizes, mean_ms=mean_ms, padding=padding)
 
 
 def _sizes_to_run(curve: TimedCurve, limit_ms: float | None) -> tuple[int | None, int | None]:
@@ -172,7 +173,9 @@ def _sizes_to_run(curve: TimedCurve, limit_ms: float | None) -> tuple[int | None
     if not rates:
         return None, None
     run = max(rates, key=rates.__getitem__)
-    return run, next(size for size, rate in rates.items() if rate >= _FULL * rates[run])
+    least = _FULL * rates[run]
+    enough = next(size for size, rate in rates.items() if rate >= least)
+    return run, enough
 
 
 def option_lines(sizes: Sequence[int]) -> dict[str, str]:
@@ -203,10 +206,12 @@ def _lines(document: SizesDocument, axis: Axis, *, uniform: bool) -> list[str]:
         if document.enough not in (None, run):
             enough = f"; {document.enough} has 90 % of its rate"
         most = f"the most {axis.unit} a second{enough}"
-        lines.append(f"Run {axis.name_size(run)}: {show_ms(document.run_ms or 0)}, {most}.")
+        time = show_ms(document.run_ms or 0)
+        lines.append(f"Run {axis.name_size(run)}: {time}, {most}.")
     best = document.lists[-1]
     padding = f"padding takes {best.padding:.1%} of the time of a step"
-    lines.append(f"Capture {counted(best.count, 'size')}, {_join(best.sizes)}: {padding}.")
+    sizes = counted(best.count, "size")
+    lines.append(f"Capture {sizes}, {_join(best.sizes)}: {padding}.")
     if document.saving is not None:
         saving = _describe_saving(document.saving)
         lines.append(f"Against {_join(document.present)} that {saving}.")

@@ -17,6 +17,7 @@ from .breakdown import mfu_text
 from .documents import print_document
 from .names import short_devices
 from .tables import TextTable, table
+from .words import number_cell
 
 if TYPE_CHECKING:
     from ...profiling.recording.store import Recording
@@ -31,7 +32,9 @@ def show_step_times(
     """Print step times of recordings in one of `FORMATS`; `batch` None: compare at the largest that
     every row has.
     """
-    cells = [cell for recording in recordings for cell in step_table.cells_of(recording)]
+    cells: list[Cell] = []
+    for recording in recordings:
+        cells += step_table.cells_of(recording)
     if published:
         networks = sorted({cell.network for cell in cells})
         cells += step_table.read_published_cells(networks)
@@ -53,7 +56,8 @@ def show_step_times(
 
 
 def _print_markdown(title: str, grid: Grid) -> None:
-    print(escape_controls(f"**{title}**\n\n{step_table.to_markdown(grid, _text)}"))
+    lines = step_table.to_markdown(grid, _text)
+    print(escape_controls(f"**{title}**\n\n{lines}"))
 
 
 def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
@@ -66,7 +70,8 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
     else:
         sections: dict[tuple[str, str], list[Cell]] = {}
         for cell in cells:
-            sections.setdefault((cell.network, cell.mode), []).append(cell)
+            section = sections.setdefault((cell.network, cell.mode), [])
+            section.append(cell)
         for (network, mode), section in sections.items():
             console.print(f"{network}, {mode} step, ms by {_axis(section)}", style="bold")
             console.print(_table_of_batches(step_table.by_batch(section)))
@@ -74,7 +79,8 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
             console.print()
         if compared is not None:
             console.print(f"At batch {compared}", style="bold")
-            console.print(_table_of_devices([cell for cell in cells if cell.batch == compared]))
+            section = [cell for cell in cells if cell.batch == compared]
+            console.print(_table_of_devices(section))
     console.print()
     for note in _notes(cells):
         console.print(note, style="dim")
@@ -82,11 +88,13 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
 
 def _legend(cells: Sequence[Cell]) -> str:
     """The short names of devices with the full ones."""
+    devices = [cell.device_and_origin for cell in cells]
     parts = []
-    for device, short in short_devices([cell.device_and_origin for cell in cells]).items():
+    for device, short in short_devices(devices).items():
         if short != device:
             parts.append(f"{short}: {device}")
-    return f"{'; '.join(parts)}." if parts else ""
+    names = "; ".join(parts)
+    return f"{names}." if names else ""
 
 
 def _axis(cells: Sequence[Cell]) -> str:
@@ -97,7 +105,9 @@ def _axis(cells: Sequence[Cell]) -> str:
 def _text(cell: Cell | None) -> str:
     if cell is None:
         return ""
-    return cell.empty or "" if cell.time_ms is None else number(cell.time_ms)
+    if cell.time_ms is None:
+        return cell.empty or ""
+    return number(cell.time_ms)
 
 
 def _table_of_networks(grid: Grid) -> TextTable:
@@ -112,10 +122,12 @@ def _table_of_batches(grid: Grid) -> TextTable:
     heads = []
     for (_, step, device, framework), _ in grid.rows:
         _, *settings = step.split(" ")
-        heads.append(" ".join([short[device], framework, *settings]))
+        named = (short[device], framework, *settings)
+        heads.append(" ".join(named))
     made = table("batch", *heads, first="right")
     for index, batch in enumerate(grid.columns):
-        made.add_row(batch, *(_text(cells[index]) for _, cells in grid.rows))
+        times = [_text(cells[index]) for _, cells in grid.rows]
+        made.add_row(batch, *times)
     return made
 
 
@@ -124,10 +136,16 @@ def _table_of_devices(cells: Sequence[Cell]) -> TextTable:
     made = table(*heads, words=("step", "device", "framework"), optional=("MFU",))
     fastest = sorted(cells, key=lambda cell: cell.time_ms or math.inf)
     for cell in sorted(fastest, key=lambda cell: (cell.network, cell.mode)):
-        step = (cell.network, cell.configuration, cell.device_and_origin, cell.framework)
-        rate = "" if cell.samples_per_s is None else number(cell.samples_per_s)
         mfu = "" if cell.mfu is None else mfu_text(cell.mfu)
-        made.add_row(*step, _text(cell), rate, mfu)
+        made.add_row(
+            cell.network,
+            cell.configuration,
+            cell.device_and_origin,
+            cell.framework,
+            _text(cell),
+            number_cell(cell.samples_per_s),
+            mfu,
+        )
     return made
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ...base.numbers import number, quantity
 from ...profiling.hardware.limits import Roof
-from ..roofline import Roofline
+from ..roofline import LevelTraffic, Roofline, RoofPoint
 from .deviations import cost_line
 from .page import Page
 from .words import html_text, join_texts, shorten, show_ms
@@ -34,15 +34,24 @@ class _Scale:
     end: float
 
     def at(self, value: float) -> float:
-        share = math.log(value / self.low) / math.log(self.high / self.low)
+        whole = math.log(self.high / self.low)
+        share = math.log(value / self.low) / whole
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
         """Round values on the axis; decades alone where it has more than three."""
-        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        steps = _STEPS if self.high / self.low <= 1e3 else _STEPS[:1]
-        values = [step * 10.0**decade for decade in decades for step in steps]
-        return [value for value in values if self.low <= value <= self.high]
+        first = math.floor(math.log10(self.low))
+        last = math.ceil(math.log10(self.high))
+        steps = _STEPS
+        if self.high / self.low > 1e3:
+            steps = _STEPS[:1]
+        ticks = []
+        for decade in range(first, last + 1):
+            for step in steps:
+                value = step * 10.0**decade
+                if self.low <= value <= self.high:
+                    ticks.append(value)
+        return ticks
 
 
 @dataclass
@@ -60,7 +69,8 @@ class Chart:
     ) -> None:
         """A text at a place in pixels."""
         place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-        self.marks.append(f'<text {place} fill="{color}">{html_text(text)}</text>')
+        shown = html_text(text)
+        self.marks.append(f'<text {place} fill="{color}">{shown}</text>')
 
     def line(
         self,
@@ -70,15 +80,28 @@ class Chart:
         dash: str = "none",
     ) -> None:
         """A line through values."""
-        places = " ".join(f"{self.across.at(x):.1f},{self.up.at(y):.1f}" for x, y in ends)
+        places = " ".join(self._place(x, y) for x, y in ends)
         stroke = f'stroke="{color}" stroke-width="{width}" stroke-dasharray="{dash}"'
         self.marks.append(f'<polyline points="{places}" fill="none" {stroke}/>')
 
+    def _place(self, x: float, y: float) -> str:
+        """Values as a pair of pixels."""
+        left = self.across.at(x)
+        top = self.up.at(y)
+        return f"{left:.1f},{top:.1f}"
+
+    def upright(self, x: float, low: float, high: float, color: str, width: float) -> None:
+        """An upright line between two values."""
+        self.line([(x, low), (x, high)], color, width)
+
     def dot(self, x: float, y: float, color: str, radius: float = 4.0, tip: str = "") -> None:
         """A dot at values; the tip is shown below a pointer."""
-        place = f'cx="{self.across.at(x):.1f}" cy="{self.up.at(y):.1f}" r="{radius:.1f}"'
+        left = self.across.at(x)
+        top = self.up.at(y)
+        place = f'cx="{left:.1f}" cy="{top:.1f}" r="{radius:.1f}"'
         style = f'fill="{color}" fill-opacity="0.85"'
-        self.marks.append(f"<circle {place} {style}><title>{html_text(tip)}</title></circle>")
+        title = f"<title>{html_text(tip)}</title>"
+        self.marks.append(f"<circle {place} {style}>{title}</circle>")
 
     def axes(
         self,
@@ -88,30 +111,30 @@ class Chart:
         name_up: str,
     ) -> None:
         """Grid, ticks with their labels, and the names of the axes."""
-        bottom, right, last = self.up.start, self.across.end, -math.inf
+        bottom = self.up.start
+        right = self.across.end
+        last = -math.inf
         for value, label in across:
             x = self.across.at(value)
-            self.line([(value, self.up.low), (value, self.up.high)], _LINE, 1)
+            self.upright(value, self.up.low, self.up.high, _LINE, 1)
             if x - last >= _APART:
                 self.text(x, bottom + 18, label, "middle")
                 last = x
         for value, label in up:
-            self.line([(self.across.low, value), (self.across.high, value)], _LINE, 1)
-            self.text(_LEFT - 8, self.up.at(value) + 4, label, "end")
+            ends = [(self.across.low, value), (self.across.high, value)]
+            self.line(ends, _LINE, 1)
+            y = self.up.at(value)
+            self.text(_LEFT - 8, y + 4, label, "end")
         self.text(right, bottom + 34, name_across, "end")
         self.text(_LEFT, _TOP - 10, name_up)
 
     def document(self, height: int = _HEIGHT) -> str:
         """The picture as a file; it may be higher than the frame needs."""
-        title, facts = html_text(self.title), html_text(self.facts)
         style = f'font-size="17" font-weight="bold" fill="{_INK}"'
-        body = "\n".join(
-            [
-                f'<text x="16" y="26" {style}>{title}</text>'
-                f'<text x="16" y="44" fill="{_SOFT}">{facts}</text>',
-                *self.marks,
-            ]
-        )
+        title = f'<text x="16" y="26" {style}>{html_text(self.title)}</text>'
+        facts = f'<text x="16" y="44" fill="{_SOFT}">{html_text(self.facts)}</text>'
+        marks = "\n".join(self.marks)
+        body = f"{title}{facts}\n{marks}"
         size = f'viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}"'
         font = 'font-size="12" font-family="system-ui, Segoe UI, Roboto, DejaVu Sans, sans-serif"'
         ground = '<rect width="100%" height="100%" fill="#ffffff"/>'
@@ -121,9 +144,17 @@ class Chart:
 
 def make_chart(title: str, facts: str, across: Sequence[float], up: Sequence[float]) -> Chart:
     """An empty chart with room for these values."""
-    scale_across = _Scale(min(across) / _ROOM, max(across) * _ROOM, _LEFT, _WIDTH - _RIGHT)
-    scale_up = _Scale(min(up) / _ROOM, max(up) * _ROOM, _HEIGHT - _BOTTOM, _TOP)
-    return Chart(title, shorten(facts, _FACTS), scale_across, scale_up)
+    scale_across = _scale_of(across, _LEFT, _WIDTH - _RIGHT)
+    scale_up = _scale_of(up, _HEIGHT - _BOTTOM, _TOP)
+    shown = shorten(facts, _FACTS)
+    return Chart(title, shown, scale_across, scale_up)
+
+
+def _scale_of(values: Sequence[float], start: float, end: float) -> _Scale:
+    """An axis with room around its values."""
+    low = min(values) / _ROOM
+    high = max(values) * _ROOM
+    return _Scale(low, high, start, end)
 
 
 def curve_svg(page: Page) -> str:
@@ -134,20 +165,26 @@ def curve_svg(page: Page) -> str:
     points = diagnosis.curve.points
     sizes = [float(point.condition) for point in points]
     times_ms = [point.time_ms.value for point in points]
-    facts = join_texts([page.facts(_FACTS), page.how_quiet().plain])
+    quiet = page.how_quiet()
+    facts = join_texts([page.facts(_FACTS), quiet.plain])
     chart = make_chart(page.verdict(), facts, sizes, times_ms)
-    ticks = [(time, number(time, 3)) for time in chart.up.ticks()]
     axis = diagnosis.axis.name
-    chart.axes([(size, f"{size:g}") for size in sizes], ticks, axis, "ms a step, 95 % interval")
+    labels = [(size, f"{size:g}") for size in sizes]
+    ticks = [(time, number(time, 3)) for time in chart.up.ticks()]
+    chart.axes(labels, ticks, axis, "ms a step, 95 % interval")
     _draw_cost(chart, page, sizes)
-    chart.line(list(zip(sizes, times_ms, strict=True)), DATA_COLOR)
+    line = list(zip(sizes, times_ms, strict=True))
+    chart.line(line, DATA_COLOR)
     slow = {entry.at for entry in page.entries if entry.is_slow_size}
     for point, size in zip(points, sizes, strict=True):
         time = point.time_ms
-        color = SLOW_COLOR if point.condition in slow else DATA_COLOR
+        color = DATA_COLOR
+        if point.condition in slow:
+            color = SLOW_COLOR
         if math.isfinite(time.high) and time.low > 0:
-            chart.line([(size, time.low), (size, time.high)], color, 2)
-        tip = f"{axis} {size:g}: {show_ms(time.value)}, n = {point.n}"
+            chart.upright(size, time.low, time.high, color, 2)
+        shown = show_ms(time.value)
+        tip = f"{axis} {size:g}: {shown}, n = {point.n}"
         chart.dot(size, time.value, color, tip=tip)
     return chart.document()
 
@@ -159,34 +196,24 @@ def _draw_cost(chart: Chart, page: Page, sizes: Sequence[float]) -> None:
         return
     ends = []
     for size in sizes:
-        cost_ms = line.fixed_ms + line.each_ms * size
+        cost_ms = line.cost_ms(size)
         if cost_ms > chart.up.low:
             ends.append((size, cost_ms))
     chart.line(ends, _SOFT, 1, dash="5 4")
-    axis = page.diagnosis.axis.name
-    said = f"{show_ms(line.fixed_ms, 3)} + {show_ms(line.each_ms, 3)} × {axis}"
+    said = line.as_sum(page.diagnosis.axis.name)
     chart.text(_WIDTH - _RIGHT, _TOP - 10, f"dashed: {said}", "end")
 
 
 def roofline_svg(drawn: Roofline, title: str) -> str:
     """Achieved FLOP/s over FLOPs per byte of DRAM. Lines are roofs; the longest six have names."""
-    placed = []
-    for point in drawn.points:
-        for level in point.levels[:1]:
-            if point.flops_per_s > 0 and level.flops_per_byte > 0:
-                placed.append((point, level))
+    placed = _place_points(drawn)
     compute = [roof for roof in drawn.roofs if roof.level == "compute"]
     memory = [roof for roof in drawn.roofs if roof.level != "compute"]
-    across = [level.flops_per_byte for _, level in placed] or [1.0]
-    across += [peak.per_s / bytes_.per_s for peak in compute for bytes_ in memory]
-    rates = [point.flops_per_s for point, _ in placed]
-    rates += [roof.per_s for roof in compute]
-    chart = make_chart(
-        title, f"by {drawn.by}; a dot's area is its time", across, rates or [1.0, 10.0]
-    )
+    chart = _frame(drawn.by, title, placed, compute, memory)
     ticks = []
     for rate in chart.up.ticks():
-        ticks.append((rate, quantity(rate, "FLOP/s", 2).removesuffix("FLOP/s")))
+        shown = quantity(rate, "FLOP/s", 2)
+        ticks.append((rate, shown.removesuffix("FLOP/s")))
     intensities = [(value, f"{value:g}") for value in chart.across.ticks()]
     chart.axes(intensities, ticks, "FLOPs per byte", "FLOP/s")
     _draw_roofs(chart, memory, compute)
@@ -195,16 +222,52 @@ def roofline_svg(drawn: Roofline, title: str) -> str:
         x, y = level.flops_per_byte, point.flops_per_s
         time = show_ms(1e3 * point.time_s, 3)
         radius = 3 + 9 * math.sqrt(point.time_s / longest)
-        chart.dot(x, y, DATA_COLOR, radius, f"{point.label}: {time}, {level.source} bytes")
+        tip = f"{point.label}: {time}, {level.source} bytes"
+        chart.dot(x, y, DATA_COLOR, radius, tip)
         if index < _MOST_NAMES:
             label = str(index + 1)
-            chart.text(chart.across.at(x), chart.up.at(y) + 4, label, "middle", "#ffffff")
-            name = shorten(point.label, _NAME - len(time))
-            line, column = divmod(index, _NAMED_IN_LINE)
-            left = 16 + column * (_WIDTH - 16) / _NAMED_IN_LINE
-            chart.text(left, _HEIGHT + 4 + 18 * line, f"{label}  {name}, {time}", color=_INK)
-    lines = math.ceil(min(len(placed), _MOST_NAMES) / _NAMED_IN_LINE)
+            left, top = chart.across.at(x), chart.up.at(y)
+            chart.text(left, top + 4, label, "middle", "#ffffff")
+            _name_point(chart, index, point.label, time)
+    named = min(len(placed), _MOST_NAMES)
+    lines = math.ceil(named / _NAMED_IN_LINE)
     return chart.document(_HEIGHT + 18 * lines)
+
+
+def _place_points(drawn: Roofline) -> list[tuple[RoofPoint, LevelTraffic]]:
+    """The points that logarithmic axes can show, by their outermost level."""
+    placed = []
+    for point in drawn.points:
+        for level in point.levels[:1]:
+            if point.flops_per_s > 0 and level.flops_per_byte > 0:
+                placed.append((point, level))
+    return placed
+
+
+def _frame(
+    by: str,
+    title: str,
+    placed: Sequence[tuple[RoofPoint, LevelTraffic]],
+    compute: Sequence[Roof],
+    memory: Sequence[Roof],
+) -> Chart:
+    """The empty chart, with room for all points and for the ridges of the roofs."""
+    across = [level.flops_per_byte for _, level in placed] or [1.0]
+    rates = [point.flops_per_s for point, _ in placed]
+    for roof in compute:
+        rates.append(roof.per_s)
+        across += [roof.per_s / bytes_.per_s for bytes_ in memory]
+    facts = f"by {by}; a dot's area is its time"
+    return make_chart(title, facts, across, rates or [1.0, 10.0])
+
+
+def _name_point(chart: Chart, index: int, name: str, time: str) -> None:
+    """Write the name and the time of a numbered point below the frame."""
+    line, column = divmod(index, _NAMED_IN_LINE)
+    wide = (_WIDTH - 16) / _NAMED_IN_LINE
+    short = shorten(name, _NAME - len(time))
+    top = _HEIGHT + 4 + 18 * line
+    chart.text(16 + column * wide, top, f"{index + 1}  {short}, {time}", color=_INK)
 
 
 def _draw_roofs(chart: Chart, memory: Sequence[Roof], compute: Sequence[Roof]) -> None:
@@ -213,18 +276,23 @@ def _draw_roofs(chart: Chart, memory: Sequence[Roof], compute: Sequence[Roof]) -
     """
     highest = max((roof.per_s for roof in compute), default=chart.up.high)
     for roof in memory:
-        low = max(chart.across.low, chart.up.low / roof.per_s)
-        high = min(chart.across.high, highest / roof.per_s)
+        slope = roof.per_s
+        low = max(chart.across.low, chart.up.low / slope)
+        high = min(chart.across.high, highest / slope)
         if low < high:
-            chart.line([(low, low * roof.per_s), (high, high * roof.per_s)], _INK)
+            ends = [(low, low * slope), (high, high * slope)]
+            chart.line(ends, _INK)
             middle = math.sqrt(low * high)
-            x, y = chart.across.at(middle), chart.up.at(middle * roof.per_s)
-            rate = quantity(roof.per_s, "B/s", 3)
+            x = chart.across.at(middle)
+            y = chart.up.at(middle * slope)
+            rate = quantity(slope, "B/s", 3)
             chart.text(x - 8, y - 4, f"{roof.level} {rate}, {roof.kind}", "end")
     widest = max((roof.per_s for roof in memory), default=math.inf)
     for roof in compute:
-        low = max(chart.across.low, roof.per_s / widest)
-        chart.line([(low, roof.per_s), (chart.across.high, roof.per_s)], _INK)
-        rate = quantity(roof.per_s, "FLOP/s", 3)
-        x, y = chart.across.at(low), chart.up.at(roof.per_s)
+        height = roof.per_s
+        low = max(chart.across.low, height / widest)
+        ends = [(low, height), (chart.across.high, height)]
+        chart.line(ends, _INK)
+        rate = quantity(height, "FLOP/s", 3)
+        x, y = chart.across.at(low), chart.up.at(height)
         chart.text(x + 6, y - 5, f"{roof.precision} {rate}, {roof.kind}")

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 import rich.table
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    Group,
+    JustifyMethod,
+    RenderableType,
+    RenderResult,
+)
 from rich.segment import Segment
 from rich.text import Text
 
@@ -54,15 +61,18 @@ class Indented:
 
     def __init__(self, *blocks: RenderableType, label: str | Text = "  ") -> None:
         """Indent blocks by the width of a label, which stands before the first line."""
-        self._blocks, self._label = Group(*blocks), Text(label) if isinstance(label, str) else label
+        self._blocks = Group(*blocks)
+        self._label = Text(label) if isinstance(label, str) else label
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The lines, each after the label or as many spaces."""
-        width, label = cell_len(self._label.plain), list(self._label.render(console))
-        for line in console.render_lines(
-            self._blocks, options.update(width=options.max_width - width), pad=False
-        ):
-            yield from [*label, *line] if any(segment.text for segment in line) else []
+        width = cell_len(self._label.plain)
+        label = list(self._label.render(console))
+        room = options.update(width=options.max_width - width)
+        for line in console.render_lines(self._blocks, room, pad=False):
+            if any(segment.text for segment in line):
+                yield from label
+                yield from line
             yield Segment.line()
             label = [Segment(" " * width)]
 
@@ -91,14 +101,11 @@ class TextTable:
         """
         widths, gap, rest, shortened = _layout(self, options.max_width)
         drawn = self._draw_table(widths, gap, shortened=shortened)
-        for line in console.render_lines(
-            drawn, options.update(width=sum(widths.values()) + gap * len(widths))
-        ):
-            text = Text.assemble(
-                *((piece.text, piece.style or "") for piece in line),
-                no_wrap=True,
-                overflow="ignore",
-            )
+        whole = sum(widths.values()) + gap * len(widths)
+        for line in console.render_lines(drawn, options.update(width=whole)):
+            text = Text(no_wrap=True, overflow="ignore")
+            for piece in line:
+                text.append(piece.text, piece.style or "")
             text.rstrip()
             yield text
         if rest:
@@ -107,9 +114,11 @@ class TextTable:
 
     def _part(self, chosen: Sequence[int]) -> TextTable:
         part = TextTable([self.columns[index] for index in chosen])
-        part._rows = [
-            row if row is None else tuple(row[index] for index in chosen) for row in self._rows
-        ]
+        for row in self._rows:
+            if row is None:
+                part.add_section()
+            else:
+                part.add_row(*(row[index] for index in chosen))
         return part
 
     def cells(self, index: int) -> list[Text]:
@@ -127,14 +136,13 @@ class TextTable:
         columns = []
         for index, width in widths.items():
             column, cells = self.columns[index], self.cells(index)
-            drawn.add_column(
-                Text(column.heading), justify="right" if column.right else "left", width=width
-            )
-            names = column.kind == NAMES and shortened
-            fitting = _names(cells, width) if names else cells
-            for cell in fitting:
+            side: JustifyMethod = "right" if column.right else "left"
+            drawn.add_column(Text(column.heading), justify=side, width=width)
+            if column.kind == NAMES and shortened:
+                cells = _names(cells, width)
+            for cell in cells:
                 cell.no_wrap = column.kind != WORDS or cell_len(cell.plain) <= width
-            columns.append(iter(fitting))
+            columns.append(iter(cells))
         for row in self._rows:
             if row is None:
                 drawn.add_section()
@@ -165,9 +173,15 @@ def table(
     """
     made = []
     for index, heading in enumerate(headings):
-        at_left = heading in (*left, *words, *whole) or (not index and first == "left")
-        kind = WORDS if heading in words else NAMES if at_left and heading not in whole else WHOLE
-        made.append(TextColumn(heading, not at_left, kind, heading in optional))
+        is_first = not index and first == "left"
+        at_left = is_first or heading in (*left, *words, *whole)
+        kind = WHOLE
+        if heading in words:
+            kind = WORDS
+        elif at_left and heading not in whole:
+            kind = NAMES
+        column = TextColumn(heading, not at_left, kind, heading in optional)
+        made.append(column)
     return TextTable(made)
 
 
@@ -177,36 +191,48 @@ def _layout(made: TextTable, width: int) -> tuple[dict[int, int], int, list[int]
     """
     shown = [index for index in range(len(made.columns)) if not index or _has_values(made, index)]
     unlimited = width > UNLIMITED // 2
-    widest = _WIDEST_UNLIMITED - (UNLIMITED - width)  # less the indentation
-    whole = {index: _natural(made, index, width < UNLIMITED) for index in shown}
-    if unlimited and sum(whole.values()) + _GAPS[0] * (len(shown) - 1) <= widest:
-        return whole, _GAPS[0], [], width < UNLIMITED
-    width = widest if unlimited else width
+    if unlimited:
+        is_narrower = width < UNLIMITED
+        widest = _WIDEST_UNLIMITED - (UNLIMITED - width)  # less the indentation
+        whole = {index: _natural(made, index, is_narrower) for index in shown}
+        if sum(whole.values()) <= _room_beside(widest, shown, _GAPS[0]):
+            return whole, _GAPS[0], [], is_narrower
+        width = widest
     most = {index: _natural(made, index, True) for index in shown}
-    headed = {index: _least(made, index, most[index]) for index in shown}
+    least = {index: _least(made, index, most[index]) for index in shown}
     while True:
-        droppable = [index for index in shown if made.columns[index].optional and not unlimited]
-        wordy = [index for index in shown if droppable and made.columns[index].kind == WORDS]
-        wanted = headed | {
-            index: max(headed[index], min(most[index], _WORDS_BESIDE)) for index in wordy
-        }
+        droppable = []
+        if not unlimited:
+            droppable = [index for index in shown if made.columns[index].optional]
+        wanted = 0
+        for index in shown:
+            wide = least[index]
+            if droppable and made.columns[index].kind == WORDS:
+                wide = max(wide, min(most[index], _WORDS_BESIDE))
+            wanted += wide
         for gap in _GAPS:
-            room = width - gap * (len(shown) - 1)
-            if sum(wanted[index] for index in shown) <= room:
-                return _share_out(made, shown, most, headed, room), gap, [], True
+            room = _room_beside(width, shown, gap)
+            if wanted <= room:
+                return _share_out(made, shown, most, least, room), gap, [], True
         if not droppable:
             break
         shown.remove(droppable[-1])
     # No column can be left out: names and words give what they have, and the last columns continue
     # below.
-    least = (
-        headed if unlimited else {index: min(headed[index], _floor(made, index)) for index in shown}
-    )
+    if not unlimited:
+        for index in shown:
+            least[index] = min(least[index], _floor(made, index))
     gap = _GAPS[-1]
     rest: list[int] = []
-    while len(shown) > 2 and sum(least[index] + gap for index in shown) - gap > width:
+    while len(shown) > 2 and sum(least[index] for index in shown) > _room_beside(width, shown, gap):
         rest.insert(0, shown.pop())
-    return _share_out(made, shown, most, least, width - gap * (len(shown) - 1)), gap, rest, True
+    room = _room_beside(width, shown, gap)
+    return _share_out(made, shown, most, least, room), gap, rest, True
+
+
+def _room_beside(width: int, shown: Sequence[int], gap: int) -> int:
+    """What the gaps between columns leave of a width."""
+    return width - gap * (len(shown) - 1)
 
 
 def _has_values(made: TextTable, index: int) -> bool:
@@ -218,30 +244,38 @@ def _has_values(made: TextTable, index: int) -> bool:
 
 
 def _natural(made: TextTable, index: int, shortened: bool) -> int:
-    names = shortened and made.columns[index].kind == NAMES
-    cells = (readable(cell.plain) if names else cell.plain for cell in made.cells(index))
-    widest = max(map(cell_len, (made.columns[index].heading, *cells)), default=0)
+    column = made.columns[index]
+    names = shortened and column.kind == NAMES
+    texts = [cell.plain for cell in made.cells(index)]
+    if names:
+        texts = [readable(text) for text in texts]
+    widest = max(map(cell_len, [column.heading, *texts]))
     return min(widest, _MOST_OF_NAMES) if names else widest
 
 
 def _least(made: TextTable, index: int, natural: int) -> int:
     """Width to which a column narrows before an optional one is left out: a heading wraps first."""
+    least = _floor(made, index)
     kind = made.columns[index].kind
-    return min(
-        natural, _floor(made, index) if kind == WHOLE else max(_LEAST[kind], _floor(made, index))
-    )
+    if kind != WHOLE:
+        least = max(_LEAST[kind], least)
+    return min(natural, least)
 
 
 def _floor(made: TextTable, index: int) -> int:
     column = made.columns[index]
     heading = max(map(cell_len, column.heading.split()), default=1)
-    cells = [cell.plain for cell in made.cells(index)]
-    if column.kind == WHOLE:
-        return max([heading, *map(cell_len, cells)])
+    texts = [cell.plain for cell in made.cells(index)]
+    most = None
     if column.kind == WORDS:
-        longest = max((cell_len(word) for cell in cells for word in cell.split()), default=1)
-        return max(heading, min(longest, _LONGEST_WORD))
-    return max(heading, min(_LEAST_OF_ALL, max(map(cell_len, cells), default=1)))
+        texts = " ".join(texts).split()
+        most = _LONGEST_WORD
+    elif column.kind == NAMES:
+        most = _LEAST_OF_ALL
+    longest = max(map(cell_len, texts), default=1)
+    if most is not None:
+        longest = min(longest, most)
+    return max(heading, longest)
 
 
 def _share_out(
@@ -255,21 +289,23 @@ def _share_out(
     column.
     """
     widths = {index: most[index] for index in shown}
-    while sum(widths.values()) > room and (
-        slack := [index for index in shown if widths[index] > least[index]]
-    ):
-        wordy = [
-            index
-            for index in slack
-            if made.columns[index].kind == WORDS and widths[index] > _LONGEST_WORD
-        ]
-        widths[max(wordy or slack, key=lambda index: widths[index])] -= 1
+    while sum(widths.values()) > room:
+        slack = [index for index in shown if widths[index] > least[index]]
+        if not slack:
+            break
+        wordy = []
+        for index in slack:
+            if made.columns[index].kind == WORDS and widths[index] > _LONGEST_WORD:
+                wordy.append(index)
+        widest = max(wordy or slack, key=widths.__getitem__)
+        widths[widest] -= 1
     return widths
 
 
 def _cell(cell: str | Text, style: str) -> Text:
     made = cell.copy() if isinstance(cell, Text) else Text(cell)
-    made.plain = escape_controls(made.plain.replace("\n", " ").replace("\t", " "))
+    in_line = made.plain.replace("\n", " ").replace("\t", " ")
+    made.plain = escape_controls(in_line)
     if style:
         made.stylize(style)
     return made
@@ -285,21 +321,27 @@ def _names(cells: Sequence[Text], width: int) -> list[Text]:
         befores.append(_like(cell, before))
         afters.append(_like(cell, after))
         changed.append(bool(arrow))
-    befores, afters = _fitting(befores, width - 2), _fitting(afters, width)
-    shown = _fitting(cells, width)
+    befores = _shorten_all(befores, width - 2)
+    afters = _shorten_all(afters, width)
+    shown = _shorten_all(cells, width)
+    arrow = f"{CHANGE.rstrip()}\n"
     for place, has_changed in enumerate(changed):
         if has_changed:
-            shown[place] = Text.assemble(befores[place], f"{CHANGE.rstrip()}\n", afters[place])
+            shown[place] = Text.assemble(befores[place], arrow, afters[place])
     return shown
 
 
 def _like(cell: Text, text: str) -> Text:
-    return Text(text, cell.style or (cell.spans[0].style if cell.spans else ""))
+    style = cell.style
+    if not style and cell.spans:
+        style = cell.spans[0].style
+    return Text(text, style)
 
 
-def _fitting(cells: Sequence[Text], width: int) -> list[Text]:
-    texts = fit_all([readable(cell.plain) for cell in cells], width)
-    return [
-        cell if cell.plain == text else _like(cell, text)
-        for cell, text in zip(cells, texts, strict=True)
-    ]
+def _shorten_all(cells: Sequence[Text], width: int) -> list[Text]:
+    """Cells with names that fit a width, in the style of each."""
+    names = [readable(cell.plain) for cell in cells]
+    shown = []
+    for cell, text in zip(cells, fit_all(names, width), strict=True):
+        shown.append(cell if cell.plain == text else _like(cell, text))
+    return shown

@@ -79,7 +79,9 @@ def render_curve(
         size, time = point.condition, point.time_ms.value
         if has_rates:
             rates = (number(time / size), number(size / time * quantity.units_per_rate))
-        spread = Text("unknown", "dim") if point.spread is None else Text(f"{point.spread:.1%}")
+        spread = Text("unknown", "dim")
+        if point.spread is not None:
+            spread = Text(f"{point.spread:.1%}")
         ends = interval(point.time_ms, 4)
         rows.add_row(str(size), number(time), ends, *rates, spread, str(point.n))
     return Group(rows, *dim(_describe_times(curve)))

@@ -33,8 +33,11 @@ _COUNTERS = {  # of the table `clocks`: title and divisor
 
 def title_of(recording: Recording, position: int) -> str:
     """How a further recording is called in a trace: by its rank, else by its name and position."""
-    rank = (recording.meta.get(META_KEY) or {}).get("rank")
-    return f"{position}: {recording.path.name}" if rank is None else f"rank {rank}"
+    info = recording.meta.get(META_KEY) or {}
+    rank = info.get("rank")
+    if rank is None:
+        return f"{position}: {recording.path.name}"
+    return f"rank {rank}"
 
 
 def tracks(recording: Recording) -> Iterator[Drawn]:
@@ -53,8 +56,10 @@ def tracks(recording: Recording) -> Iterator[Drawn]:
     last_ns = start.copy()  # end of the work of each step so far
     for piece in work(["step", "start_ns", "duration_ns", *_PLACE]):
         inside, position = of_steps(piece, number)
-        rows = inside.to_pandas().assign(gap_ns=gaps[first : first + len(position)])
-        first += len(position)
+        rows = inside.to_pandas()
+        end = first + len(position)
+        rows["gap_ns"] = gaps[first:end]
+        first = end
         start_ns = rows["start_ns"].to_numpy(np.int64)
         rows["end_ns"] = rows["start_ns"] + rows["duration_ns"]
         np.maximum.at(last_ns, position, rows["end_ns"].to_numpy(np.int64))
@@ -62,11 +67,13 @@ def tracks(recording: Recording) -> Iterator[Drawn]:
         # A gap ends with the step at the latest.
         rows["gap_end_ns"] = np.minimum(start_ns, step_ends[position])
         for row in rows[rows["gap_ns"] > 0].itertuples():
-            label = Key.of(row.layer, row.phase, IDLE).label
-            yield Drawn(IDLE, _NO_KERNEL, label, row.gap_end_ns - row.gap_ns, row.gap_ns)
-    for until, end in zip(last_ns.tolist(), step_ends.tolist(), strict=True):
-        if end > until:
-            yield Drawn(IDLE, _NO_KERNEL, f"{IDLE} at the end of the step", until, end - until)
+            key = Key.of(row.layer, row.phase, IDLE)
+            gap_start_ns = row.gap_end_ns - row.gap_ns
+            yield Drawn(IDLE, _NO_KERNEL, key.label, gap_start_ns, row.gap_ns)
+    label = f"{IDLE} at the end of the step"
+    for until, step_end in zip(last_ns.tolist(), step_ends.tolist(), strict=True):
+        if step_end > until:
+            yield Drawn(IDLE, _NO_KERNEL, label, until, step_end - until)
 
 
 def _layers(rows: pd.DataFrame) -> Iterator[Drawn]:
@@ -74,16 +81,18 @@ def _layers(rows: pd.DataFrame) -> Iterator[Drawn]:
     an operator.
     """
     for (device, stream), of_stream in rows.groupby(["device", "stream"], dropna=False, sort=False):
-        process, track = f"layers of device {device}", "stream"
+        if pd.isna(stream):
+            stream = 0
+        process, track = f"layers of device {device}", f"stream {stream}"
         if pd.isna(device):
-            process, track = "layers", "thread"
-        track = f"{track} {0 if pd.isna(stream) else stream}"
+            process, track = "layers", f"thread {stream}"
         ordered = of_stream.sort_values("start_ns", kind="stable")
         for keys in (["step", "layer", "phase"], ["step", "layer", "phase", "op"]):
             for row in _slices(ordered, keys).itertuples():
                 label = row.op
                 if keys[-1] == "phase":
-                    label = Key.of(row.layer, row.phase, KERNELS).label
+                    key = Key.of(row.layer, row.phase, KERNELS)
+                    label = key.label
                 if not pd.isna(label):
                     length_ns = row.until_ns - row.start_ns
                     yield Drawn(process, track, str(label), row.start_ns, length_ns)
@@ -93,25 +102,31 @@ def _slices(ordered: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """The first row of each run of equal keys, with the last end in it; none without a name."""
     first = _changes(ordered, keys)
     ends = ordered["end_ns"].to_numpy(np.int64)
-    until = np.maximum.reduceat(ends, first) if len(first) else ends[:0]
+    until = ends[:0]
+    if len(first):
+        until = np.maximum.reduceat(ends, first)
     heads = ordered.iloc[first].assign(until_ns=until)
-    return heads[heads[keys[-1]].notna() | heads["layer"].notna()]
+    named = heads[keys[-1]].notna() | heads["layer"].notna()
+    return heads[named]
 
 
 def _changes(rows: pd.DataFrame, keys: list[str]) -> Ints:
     """Positions of the rows at which a key differs from the row before."""
-    code = rows.groupby(keys, dropna=False, sort=False).ngroup().to_numpy(np.int64)
+    groups = rows.groupby(keys, dropna=False, sort=False)
+    code = groups.ngroup().to_numpy(np.int64)
     return np.flatnonzero(np.diff(code, prepend=-1))
 
 
 def _counters(recording: Recording) -> Iterator[Drawn]:
     clocks = recording.frame("clocks", ["start_ns", "device", *_COUNTERS])
     for column, (title, divisor) in _COUNTERS.items():
-        for device, rows in clocks[clocks[column].notna()].groupby("device", dropna=False):
+        known = clocks[clocks[column].notna()]
+        for device, rows in known.groupby("device", dropna=False):
             name = title if pd.isna(device) else f"{title}, device {device}"
             yield from _counter(name, rows["start_ns"], rows[column] / divisor)
     steps = recording.frame("steps", ["start_ns", "peak_memory_bytes"]).dropna()
-    yield from _counter("peak memory, MB", steps["start_ns"], steps["peak_memory_bytes"] / 1e6)
+    memory_mb = steps["peak_memory_bytes"] / 1e6
+    yield from _counter("peak memory, MB", steps["start_ns"], memory_mb)
 
 
 def _counter(name: str, start_ns: pd.Series, values: pd.Series) -> Iterator[Drawn]:

@@ -56,6 +56,11 @@ def dim(lines: Iterable[str]) -> list[Text]:
     return [Text(line, "dim") for line in lines]
 
 
+def number_cell(value: float | None, digits: int = 4) -> str:
+    """A number for a table; an unknown one leaves its cell empty."""
+    return "" if value is None else number(value, digits)
+
+
 def show_ms(time_ms: float, digits: int = 4) -> str:
     """A time with its unit."""
     return f"{number(time_ms, digits)} ms"

@@ -99,13 +99,6 @@ def _find_finished(experiment: Experiment, known: Sequence[Measurement]) -> list
     return before if is_whole else []
 
 
-def judge_all(
-    measured: Sequence[Measurement], claims: Claims = MappingProxyType({})
-) -> tuple[Outcome, ...]:
-    """The outcome of every measurement, where the claims on complete steps are known."""
-    return judge_steps(measured, judge_terms(measured), claims)
-
-
 def judge_terms(measured: Sequence[Measurement]) -> dict[int, Outcome]:
     """The outcomes of experiments on terms, by their place in the measurements.
 

@@ -98,7 +98,7 @@ def _reason_against_flush_denormal(family: CallFamily) -> str | None:
 
 
 @contextmanager
-def _flushing() -> Iterator[None]:
+def _flush_denormals() -> Iterator[None]:
     torch = import_torch()
     torch.set_flush_denormal(True)
     try:
@@ -122,7 +122,7 @@ FLUSH_DENORMAL = Factor(
         how=_HOW,
         needs_evidence=True,
         reason_against=_reason_against_flush_denormal,
-        around=_flushing,
+        around=_flush_denormals,
     ),
     step=StepChange(
         how=_HOW,

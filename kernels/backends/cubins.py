@@ -146,7 +146,7 @@ class CubinBackend(CudaBackend):
     def _compile_once(self, name: str) -> bytes:
         ours = {source.name: source for source in own_sources()}
         source = ours[name] if name in ours else hopper_source(name)
-        return compile_source(source, self._architecture).cubin
+        return compile_source(source, self._architecture)
 
     def _buffer_pass(self, size_bytes: int) -> Run:
         count = size_bytes // 16  # in vectors of four

@@ -300,7 +300,7 @@ class ProcessColumns:
 
 
 def _describe_copies(part: TablePart) -> dict[str, pa.Array]:
-    """What is known of copies alone."""
+    """The columns that only copies have."""
     source = _words(part["source_memory"], CUPTI_MEMORY)
     destination = _words(part["destination_memory"], CUPTI_MEMORY)
     return {

@@ -3,8 +3,8 @@ them.
 
 A border is crossed where a layer's forward pass begins or ends, where the backward pass reaches the
 operators of another layer, and where a phase begins or ends. Marks are made in the thread of the
-step, so a device's work meanwhile is not seen. What a mark does between its two readings of the
-clock belongs to no layer; the call of its function is left of its cost.
+step, so a device's work meanwhile is not seen. The time between a mark's two readings of the clock
+belongs to no layer; the call of its function is left of its cost.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 ended.
 
 A process keeps its events, names and counts in blocks of one file in memory (memfd), however it
-ends. What it did not write itself is appended here to its chunk file, in the same format.
+ends. Events that it did not write itself are appended here to its chunk file, in the same format.
 `native/src/shared_memory.h` and `event_ring.h` describe the blocks. The kernel frees the memory
 with the last process that has it open: nothing of it is on a disk.
 """

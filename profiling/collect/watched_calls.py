@@ -1,8 +1,8 @@
 """Watches the calls of a step from inside: the page faults of each operator, and the line of the
 program it comes from.
 
-No profiler of torch shows a first write to fresh memory, and what it shows of the stack makes a
-step many times as long. But the dispatcher calls a mode around every operator below autograd, in
+No profiler of torch shows a first write to fresh memory, and its stacks make a step many times as
+long. But the dispatcher calls a mode around every operator below autograd, in
 the thread that called it. Where no operator runs, samples of the stack say what does. All of it is
 slow: the times of such a step are not used.
 """

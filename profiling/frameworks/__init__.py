@@ -89,8 +89,8 @@ def memory_ran_out(error: BaseException) -> bool:
 
 
 def restart_names() -> None:
-    """Let Keras number the layers that it names from one again: those of each batch size then have
-    the same names, and so have their scopes.
+    """Let Keras number the layers that it names from one again: layers and scopes then have the
+    same names at each batch size.
     """
     reset = getattr(sys.modules.get("keras.src.utils.naming"), "reset_uids", None)
     if callable(reset):

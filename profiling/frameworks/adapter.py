@@ -49,7 +49,7 @@ class Adapter:
     def wait(self, result: object, device: str) -> None:
         """Wait until it has done all its work; by default a call returns when it is done.
 
-        `result` is what a step returned, `device` the device of the steps, `cpu` or `cuda:N`.
+        `result` is the value of a step, `device` the device of the steps, `cpu` or `cuda:N`.
         """
 
     def profile(self, run: Callable[[], object], folder: str) -> None:

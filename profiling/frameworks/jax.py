@@ -68,8 +68,8 @@ class Jax(Adapter):
             profiler.stop_trace()
 
     def wait(self, result: object, device: str) -> None:
-        """Wait for the arrays of the result, and for all others: a step may keep what it computed
-        and return nothing.
+        """Wait for the arrays of the result, and for all others: a step may keep its results and
+        return nothing.
 
         Work whose results are gone runs before a computation that is begun now: a device computes
         in order. That takes 8 us on a CPU.

@@ -43,7 +43,7 @@ class Mlx(Adapter):
     waiting = "mx.eval(result)"
 
     def wait(self, result: object, device: str) -> None:
-        """Compute what a step returned, and wait for it."""
+        """Compute the value of a step, and wait for it."""
         del device
         self.module.eval(result)
         self.module.synchronize()

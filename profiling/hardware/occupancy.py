@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...base.errors import CurvescopeError
-
 WARP_THREADS = 32
 MOST_THREADS_PER_BLOCK = 1024
 MOST_REGISTERS_PER_THREAD = 255
@@ -85,30 +83,10 @@ def nearest_limits(architecture: int) -> SmLimits:
     return LIMITS[max(older, default=min(LIMITS))]
 
 
-def occupancy(
-    architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
-) -> Occupancy:
-    """Theoretical occupancy of a kernel by the number of its architecture; an error if that or the
-    block is wrong.
-    """
-    if architecture not in LIMITS:
-        supported = ", ".join(f"sm_{key}" for key in LIMITS)
-        raise CurvescopeError(
-            f"The occupancy of sm_{architecture} is unknown; known are {supported}."
-        )
-    if not 1 <= block_threads <= MOST_THREADS_PER_BLOCK:
-        raise CurvescopeError(
-            f"A block has 1 to {MOST_THREADS_PER_BLOCK} threads, not {block_threads}."
-        )
-    return occupancy_of(LIMITS[architecture], block_threads, registers_per_thread, shared_bytes)
-
-
 def occupancy_of(
     limits: SmLimits, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
 ) -> Occupancy:
-    """Theoretical occupancy of a kernel on an SM with these limits; the arguments are as for
-    `occupancy`.
-    """
+    """Theoretical occupancy of a kernel on an SM with these limits."""
     block_warps = -(-block_threads // WARP_THREADS)
     room = {
         "warps": limits.warps // block_warps,
@@ -119,44 +97,6 @@ def occupancy_of(
     blocks = min(room.values())
     limiters = tuple(resource for resource, allowed in room.items() if allowed == blocks)
     return Occupancy(blocks, blocks * block_warps, blocks * block_warps / limits.warps, limiters)
-
-
-def block_sizes_with_more(
-    architecture: int,
-    block_threads: int,
-    registers_per_thread: int,
-    shared_bytes: int = 0,
-    most_threads: int = MOST_THREADS_PER_BLOCK,
-) -> dict[int, float]:
-    """Occupancy of block sizes with more of it than `block_threads`, at the same registers and
-    shared memory.
-    """
-    now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
-    sizes = range(WARP_THREADS, most_threads + 1, WARP_THREADS)
-    more = {}
-    for size in sizes:
-        result = occupancy(architecture, size, registers_per_thread, shared_bytes)
-        if result.fraction > now:
-            more[size] = result.fraction
-    return more
-
-
-def registers_for_more(
-    architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
-) -> int | None:
-    """The largest number of registers per thread that raises the occupancy; None if fewer registers
-    do not.
-    """
-    now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
-    fewer = range(min(registers_per_thread, MOST_REGISTERS_PER_THREAD), 0, -1)
-    return next(
-        (
-            n
-            for n in fewer
-            if occupancy(architecture, block_threads, n, shared_bytes).fraction > now
-        ),
-        None,
-    )
 
 
 def _blocks_by_registers(limits: SmLimits, block_warps: int, registers_per_thread: int) -> int:

@@ -47,7 +47,7 @@ def others(own: set[int]) -> dict[int, str]:
         for path in sorted(folder.iterdir()):
             if path.name.isdigit() and int(path.name) not in own:
                 with suppress(OSError):  # it ends meanwhile
-                    if (what := _running(path)) is not None:
+                    if (what := _find_running(path)) is not None:
                         by_pid[int(path.name)] = what
     return by_pid
 
@@ -83,7 +83,7 @@ def _lock_file(path: Path, what: str) -> int:
     return file
 
 
-def _running(path: Path) -> str | None:
+def _find_running(path: Path) -> str | None:
     """The name of a measurement that runs; None if it has ended, whose file is removed."""
     import fcntl
 

@@ -274,7 +274,7 @@ class Probing(StoppingRule[int]):
         again = sorted(
             filter(line.visits.get, self._open), key=lambda size: -abs(line.deviation(size))
         )
-        halving = (size for gap in self._gaps for size in self._halving(line, gap))
+        halving = (size for gap in self._gaps for size in self._halve(line, gap))
         return list(dict.fromkeys([*again, *self._open, *halving]))
 
     def _is_decided(self, line: _Line, size: int) -> bool:
@@ -292,7 +292,7 @@ class Probing(StoppingRule[int]):
                 return True
         return tried >= _MOST_VISITS
 
-    def _halving(self, line: _Line, gap: Gap) -> Iterator[int]:
+    def _halve(self, line: _Line, gap: Gap) -> Iterator[int]:
         """The sizes to visit for the jump in a gap; none if it is found, or if there is none."""
         (before, after), share = line.steepest(gap)
         if share < max(_LEAVES, _KEPT * self._gaps[gap]):

@@ -94,7 +94,7 @@ class StepChecks:
             for line in (
                 self._leak(),
                 self._changes(),
-                self._slowing(),
+                self._find_slowing(),
                 self._warn_of_uncompiled(),
                 self._breaks(),
             )
@@ -192,7 +192,7 @@ class StepChecks:
             )
         return None
 
-    def _slowing(self) -> str | None:
+    def _find_slowing(self) -> str | None:
         """Steps that take longer with each round, at every batch size."""
         growths = []
         for times in self._times_ms.values():

@@ -35,7 +35,7 @@ def list_rank_processes(events: Events) -> list[set[int]]:
         if gpu in hosts:
             continue
         owner = _find_alike(gpu, hosts, events)
-        owner = _launching(gpu, hosts, events) if owner is None else owner
+        owner = _find_launcher(gpu, hosts, events) if owner is None else owner
         if owner is None:
             undecided.append(gpu)
         else:
@@ -102,7 +102,7 @@ def _prefix(text: str) -> str:
     return ""
 
 
-def _launching(gpu: int, hosts: list[int], events: Events) -> int | None:
+def _find_launcher(gpu: int, hosts: list[int], events: Events) -> int | None:
     """The process that launched most of a GPU's work, by correlation ids and order; None if none
     clearly did.
     """

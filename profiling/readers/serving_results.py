@@ -486,7 +486,7 @@ class _Names:
 
     def of(self, point: Point) -> str:
         """The name of the curve on which a point lies."""
-        parts = [point.tool, *(self._setting(*setting) for setting in point.settings)]
+        parts = [point.tool, *(self._show_setting(*setting) for setting in point.settings)]
         if len(self._models) > 1:
             parts.insert(1, f"model {self._models.index(point.model) + 1}")
         if point.lengths:
@@ -502,7 +502,7 @@ class _Names:
         self._lengths.append(lengths)
         return lengths
 
-    def _setting(self, name: str, value: Any) -> str:
+    def _show_setting(self, name: str, value: Any) -> str:
         shown = re.sub(r"[^\w.-]", "", name)[:40]
         if value is None or isinstance(value, bool | int | float) or is_choice(str(value)):
             return f"{shown}={str(value)[:40]}"

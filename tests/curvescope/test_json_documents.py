@@ -32,7 +32,6 @@ KINDS = {
     "runs": {"runs", "history"},
     "replay": {"replay"},
     "ceilings": {"ceilings"},
-    "compile": {"compile"},
     "gemm": {"bench", "candidates", "map"},
     "conv": {"bench", "candidates", "map"},
     **{

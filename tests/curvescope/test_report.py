@@ -82,15 +82,14 @@ def test_the_page_holds_the_document_of_explain(page, document_of):
 
 def test_kernels_of_the_table_and_bars_of_the_icicle_add_up_to_the_profiled_step(page):
     first = embedded(page)["runs"][0]
-    kernels, heat = first["kernels"], first["heat"]
-    for place, batch in enumerate(kernels["batches"]):
+    kernels, times = first["kernels"], first["steps"]
+    batch, ms, profiled = map(times["columns"].index, ("batch", "ms", "profiled"))
+    for place, size in enumerate(kernels["batches"]):
+        steps = [row[ms] for row in times["rows"] if row[batch] == size and row[profiled]]
         listed = sum(row["ms"][place] or 0 for row in kernels["rows"])
-        step = {row["label"]: row["values"][place] * batch for row in heat["rows"]}
-        assert listed == pytest.approx(
-            sum(ms for label, ms in step.items() if label != "idle"), rel=1e-4
-        )
         bars = listed + kernels["more_ms"][place] + kernels["idle_ms"][place]
-        assert bars == pytest.approx(sum(step.values()), rel=1e-4)
+        # the rows are all profiled steps, the bars those that a diagnosis averages
+        assert bars == pytest.approx(sum(steps) / len(steps), rel=5e-3)
 
 
 def test_verdicts_and_curves_read_without_the_script(page):
@@ -341,7 +340,6 @@ def test_marks_and_numbers_lead_to_their_rows(page):
             anomaly["functional"]["to"]
         )
         opened.evaluate("document.querySelector('#kernels .chip').click()")
-        assert len(follow("#heat td a", "kernel-table")) >= 1
         assert opened.problems == []
 
 
@@ -498,9 +496,6 @@ def test_every_control_has_a_name_and_text_has_contrast(page, dark):
         const style = getComputedStyle(document.documentElement);
         const of = (name) => light(style.getPropertyValue('--' + name));
         const found = ['ink', 'soft', 'accent', 'good', 'backward'].map(name => [name, ratio(of(name), of('card'))]);
-        for (const cell of document.querySelectorAll('.heat td[style]')) {
-            const { color, backgroundColor } = getComputedStyle(cell);
-            found.push([cell.textContent, ratio(light(color), light(backgroundColor))]); }
         return found.filter(([, value]) => value < 4.5); })()"""
     with Page(page, dark=dark) as opened:
         opened.settle()
@@ -577,7 +572,6 @@ def many_kernels(rows):
         "explain": explained, "lead": "", "tested": {}, "roofline": None, "how_to_test": None, "energy": None, "first": None,
         "steps": None, "runs_of_experiments": None,
         "axis": {"name": "batch", "one": "sample", "unit": "samples", "value": "batch size", "values": "batch sizes"},
-        "heat": {"batches": [], "rows": [], "more": 0},
         "timelines": [{"batch": 8, "step_us": 320_000.0, "lanes": lanes, "step": 0, "spans": spans, "names": names}
                       | {"kernels": 32_000, "hidden": 0}],
         "kernels": {"batches": [8], "rows": kernels, "more": 0, "more_ms": [0.0], "idle_ms": [0.0], "calls": rows},

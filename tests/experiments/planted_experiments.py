@@ -1,10 +1,12 @@
 """Rows of experiments with known times, and of the operators that they replay."""
 
+from types import MappingProxyType
+
 import numpy as np
 import pandas as pd
 
 from curvescope.analysis.verdicts.measurement import compare_rows, measure
-from curvescope.analysis.verdicts.outcome import judge_all
+from curvescope.analysis.verdicts.outcome import judge_steps, judge_terms
 from curvescope.experiments.factors import all_facts
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 from curvescope.profiling.recording.operators import encode_arguments
@@ -69,6 +71,11 @@ def operator(batch, op, arguments=(), **others):
         "source": "torch",
         **others,
     }
+
+
+def judge_all(measured, claims=MappingProxyType({})):
+    """The outcome of every measurement, where the claims on complete steps are known."""
+    return judge_steps(measured, judge_terms(measured), claims)
 
 
 def outcomes_of(one, rows, facts, earlier=(), claims=None):

@@ -12,9 +12,11 @@ import pytest
 
 from curvescope.base.errors import BackendMissingError
 from curvescope.kernels import compile as nvrtc
-from curvescope.kernels import disassembly
 from curvescope.kernels.cubin import read_cubin
-from curvescope.kernels.disassembly import (
+
+from ..tables import grade
+from . import disassembly
+from .disassembly import (
     _INSTRUCTION,
     _SECTION,
     disassemble,
@@ -23,8 +25,6 @@ from curvescope.kernels.disassembly import (
     pair_sections,
     read_listing,
 )
-
-from ..tables import grade
 
 # Lines as nvdisasm writes them: dual issue on Maxwell, predicates, uniform instructions on Turing,
 # padding at the end.
@@ -98,7 +98,7 @@ EVERY_ARCHITECTURE = grade(nvrtc.ARCHITECTURES, quick=QUICK, in_ci=QUICK)
 def listed(name, architecture):
     source = next(source for source in nvrtc.own_sources() if source.name == name)
     try:
-        cubin = nvrtc.compile_source(source, architecture).cubin
+        cubin = nvrtc.compile_source(source, architecture)
         return cubin, list_instructions(cubin, architecture)
     except BackendMissingError as error:
         pytest.skip(str(error))
@@ -135,7 +135,7 @@ def disassembled(name, architecture, folder):
     source = next(source for source in nvrtc.own_sources() if source.name == name)
     try:
         try:
-            cubin = nvrtc.compile_source(source, architecture).cubin
+            cubin = nvrtc.compile_source(source, architecture)
         except BackendMissingError:
             if (compiler := shutil.which("nvcc")) is None:
                 raise

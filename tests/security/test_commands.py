@@ -59,7 +59,7 @@ LINES = {
     "scale measure": ["alexnet", "--quick", "--time-limit", "1", "--at", "1",
                       "--devices", "1,2", "--device", "cpu", "-o", "new"],
     "scale read": ["JOB", "--workers", "2"],
-    "bench": ["compile", "--arch", "80,90"],
+    "bench": ["launch", "--device", "cpu", "--time-limit", "0.1", "-o", "new"],
     "record": ["-o", "new", "--", "true"],
     "step": ["alexnet", "--batch", "1", "--device", "cpu"],
     "explain": [SHORT_RECORDING],

@@ -83,13 +83,13 @@ function recordingSection(run) {
 }
 
 // Names of the sections in the head of the page.
-const SHORT = { curve: "Curve", terms: "Terms", causes: "Causes", experiments: "Experiments", heat: "Layers", icicle: "Icicle", timeline: "Step",
+const SHORT = { curve: "Curve", terms: "Terms", causes: "Causes", experiments: "Experiments", icicle: "Icicle", timeline: "Step",
   roofline: "Roofline", kernels: "Kernels", history: "History", compare: "Comparison", steps: "Steps", "experiment-rows": "Runs", recording: "Recording" };
 
 function show(index) {
   const run = report.runs[index];
   const others = report.runs.filter((other) => other !== run);
-  const sections = [curveSection(run, others), termsSection(run), causesSection(run), experimentsSection(run), heatSection(run), icicleSection(run), timelineSection(run),
+  const sections = [curveSection(run, others), termsSection(run), causesSection(run), experimentsSection(run), icicleSection(run), timelineSection(run),
     rooflineSection(run), kernelsSection(run), historySection(), compareSection(), rowsSection("steps", run.steps),
     rowsSection("experiment-rows", run.runs_of_experiments), recordingSection(run)].filter(Boolean);
   document.querySelectorAll(".verdict").forEach((verdict) => { verdict.hidden = verdict.dataset.run !== String(index); });

@@ -137,10 +137,6 @@ _ALL = (
     Command("bench replay", "operator calls of a recorded step, rebuilt and run in isolation"),
     Command("bench all", "each of the above once, without replay"),
     Command("bench ceilings", "limits of this device, stored for all later utilisations"),
-    Command(
-        "bench compile",
-        "resources of our CUDA kernels on each GPU generation, from cubins, without a GPU",
-    ),
 )
 
 

@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -157,24 +156,9 @@ def _nvrtc() -> Check:
     for compiler in compilers():
         first, *_, last = compiler.architectures
         versions.append(f"{compiler.version_text} (sm_{first} to sm_{last})")
-    detail = ", ".join(versions) or "needed by bench compile"
+    detail = ", ".join(versions) or "compiles the CUDA kernels of bench"
     remedy = "pip install nvidia-cuda-nvrtc-cu11 (Kepler to Hopper, Linux x86-64)"
     return Check("NVRTC", bool(versions), detail, remedy)
-
-
-def _nvdisasm() -> Check:
-    from ...kernels.disassembly import GET_NVDISASM, find_disassemblers
-
-    tools = [f"{_version(path)}, {_in_packages(path)}" for path in find_disassemblers()]
-    detail = "; ".join(tools) or "counts the instructions of compiled kernels"
-    return Check("nvdisasm", bool(tools), detail, GET_NVDISASM)
-
-
-def _in_packages(path: str) -> str:
-    """A path below its folder of Python packages, which fits a line; else the path."""
-    folders = [folder + os.sep for folder in sys.path if folder]
-    inside = [path.removeprefix(folder) for folder in folders]
-    return min(inside, key=len, default=path)
 
 
 def _tool(name: str, use: str) -> Check:
@@ -242,7 +226,6 @@ _CHECKS: tuple[Callable[[], Check], ...] = (
     _cuda,
     _native,
     _nvrtc,
-    _nvdisasm,
     partial(_tool, "nsys", "reads and records Nsight Systems profiles"),
     partial(_tool, "ncu", "measures DRAM traffic and FLOPs per kernel"),
     partial(_tool, "nvprof", "NVIDIA's profiler for Kepler to Volta"),

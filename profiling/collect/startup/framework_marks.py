@@ -396,5 +396,5 @@ def is_eager() -> bool:
 
 
 def _python_function(function: Any) -> Any:
-    """The function that tf.function was given; what it made if that is not told."""
+    """The function that tf.function was given; its result if that is unknown."""
     return getattr(function, "_python_function", function)

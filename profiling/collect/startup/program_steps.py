@@ -68,8 +68,8 @@ class Marks:
     calls: Any = None  # functions of JAX or TensorFlow that were called, see `framework_marks`
 
     def __init__(self, named: Any = None, function: Any = None) -> None:
-        """Prepare; `named` is the name of the ranges that are the steps, `function` that of the
-        function whose calls are; without either any mark counts.
+        """Prepare; `named` is the name of the ranges that are the steps, `function` the name
+        of the function whose calls are; without either any mark counts.
         """
         self._range = named
         self.function = function
@@ -508,7 +508,7 @@ def read_given_name(context: Any) -> str:
 
 
 def name_of(mark: Any) -> Any:
-    """The name of what marks the steps, that of a function or of its class; None without it."""
+    """The name of the function, or of its class, that marks the steps; None without it."""
     if isinstance(mark, weakref.ref):
         mark = mark()
     if isinstance(mark, tuple):  # a line, with its code first

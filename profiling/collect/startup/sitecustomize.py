@@ -122,10 +122,10 @@ def _follow_program() -> Any:
     """The function that follows each package of `_FOLLOWED`."""
     steps = _program_steps().Steps(json.loads(os.environ[_PROGRAM_VARIABLE]), _load_ours)
     steps.follow_processes()
-    return {name: _following(lambda: steps, method) for name, method in _FOLLOWED.items()}
+    return {name: _make_follower(lambda: steps, method) for name, method in _FOLLOWED.items()}
 
 
-def _following(steps: Any, method: Any) -> Any:
+def _make_follower(steps: Any, method: Any) -> Any:
     """A function that follows a loaded package for the marks that `steps` gives."""
 
     def follow(module: Any) -> None:
@@ -149,7 +149,7 @@ def _follow_recorded() -> Any:
             made.append(kind(os.environ[_FOLDER_VARIABLE]))
         return made[0]
 
-    return {name: _following(notes, _FOLLOWED[name]) for name in _NOTED}
+    return {name: _make_follower(notes, _FOLLOWED[name]) for name in _NOTED}
 
 
 def _run_shadowed_sitecustomize() -> None:

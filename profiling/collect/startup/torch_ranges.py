@@ -4,7 +4,7 @@ and the steps.
 CUPTI gives the kernels, so torch's own profiler is not needed: ranges on the thread that launches a
 kernel name its layer and phase. Steps end as on the CPU (see `torch_windows.py`), whose files they
 are told by, without events. An autograd node is the innermost module's whose forward pass created
-it; those of no module, e.g. of a loss, have a phase alone. A layer that the program marks itself by
+it; nodes of no module, e.g. of a loss, have a phase alone. A layer that the program marks itself by
 `curvescope.annotate` gets no second range: torch runs the hooks of both in one order, so theirs
 would cross. The program's own Python loads this file by path, so it needs only the standard library
 and torch.

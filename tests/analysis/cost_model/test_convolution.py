@@ -7,7 +7,6 @@ from curvescope.analysis.cost_model.choice import (
     get_library,
     look_up_choice,
 )
-from curvescope.analysis.cost_model.constants import starting_constants
 from curvescope.analysis.cost_model.convolution import estimate_algorithms
 from curvescope.analysis.cost_model.launches import ModelledGpu
 from curvescope.analysis.cost_model.learned import (
@@ -23,8 +22,9 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
 from ...tables import ask_each
+from .start import start_constants
 
-MACHINE = ModelledGpu(get_device("titanx_maxwell"), starting_constants())
+MACHINE = ModelledGpu(get_device("titanx_maxwell"), start_constants())
 VGG_CONV3_1 = Convolutions(np.array([8.0, 16.0]), 128, 56, 56, 256, 3, 3, 1, 1, 1, 1)
 
 
@@ -47,7 +47,7 @@ def chosen(problems, phase, library, machine=MACHINE, **kwargs):
 def test_the_grid_of_fused_winograd_is_the_published_one(device, shape, grid):
     n, c, h, w, k = shape
     problem = Convolutions(n, c, h, w, k, 3, 3, 1, 1, 1, 1)
-    machine = ModelledGpu(get_device(device), starting_constants())
+    machine = ModelledGpu(get_device(device), start_constants())
     launch = estimate_algorithms("forward", problem, machine)["WINOGRAD"].launches[-1]
     assert launch.blocks[0] == grid
 
@@ -115,7 +115,7 @@ def test_a_depthwise_convolution_takes_the_time_of_its_bytes(phase):
     moved = 4 * (32 * 96 * 56 * 56 + 32 * 96 * 28 * 28 + 96 * 3 * 3)
     assert estimates["DEPTHWISE"].launches[0].dram_bytes == moved
     assert estimates["DEPTHWISE"].time_s == pytest.approx(
-        1.32 * machine.streaming("", np.array([moved])).time_s
+        1.32 * machine.stream("", np.array([moved])).time_s
     )
     assert estimates["DEPTHWISE"].workspace_bytes == 0
 

@@ -9,7 +9,6 @@ from curvescope.analysis.cost_model.constants import (
     PEAK_SHARES,
     Constants,
     constants_for,
-    starting_constants,
 )
 from curvescope.analysis.cost_model.launches import TILES, ModelledGpu
 from curvescope.analysis.cost_model.networks import estimate_step, load_operations
@@ -32,13 +31,14 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
 from ...tables import ask_each
+from .start import start_constants
 
 PUBLISHED = Path(__file__).parents[3] / "benchmarks" / "published"
 
 
 @pytest.fixture
 def machine():
-    return ModelledGpu(get_device("p100"), starting_constants())
+    return ModelledGpu(get_device("p100"), start_constants())
 
 
 def with_constants(machine, **values):
@@ -73,7 +73,7 @@ def test_fewer_blocks_than_sms_take_as_long_as_one_per_sm(machine):
 
 def test_a_stream_runs_at_its_share_of_the_bandwidth_and_costs_a_launch(machine):
     constants = machine.constants
-    launch = machine.streaming("copy", np.array([0.0, 1e9]))
+    launch = machine.stream("copy", np.array([0.0, 1e9]))
     assert launch.time_s[0] == pytest.approx(constants["start_us"] * 1e-6)
     assert launch.time_s[1] - launch.time_s[0] == pytest.approx(
         1e9 / (732.2e9 * constants["stream"])
@@ -81,7 +81,7 @@ def test_a_stream_runs_at_its_share_of_the_bandwidth_and_costs_a_launch(machine)
 
 
 def test_the_slowest_limit_decides():
-    machine = ModelledGpu(get_device("v100"), starting_constants())
+    machine = ModelledGpu(get_device("v100"), start_constants())
     start = machine.start_s
     alone = machine.combine(np.array([1e-3]), np.array([0.0]), np.array([0.0]))[0] - start
     tied = (
@@ -115,20 +115,20 @@ def test_a_deep_product_with_a_small_output_is_split(machine):
 
 
 def test_a_geforce_board_runs_above_its_boost_clock():
-    constants = Constants({**starting_constants().values, "gpu_boost": 1.1})
+    constants = Constants({**start_constants().values, "gpu_boost": 1.1})
     assert ModelledGpu(get_device("gtx1080"), constants).clock_hz == pytest.approx(1.1 * 1733e6)
     assert ModelledGpu(get_device("p100"), constants).clock_hz == 1480e6
 
 
 @ask_each(("device", "megahertz"), [("t4", 900), ("p4", 993), ("l4", 1273)])
 def test_a_board_of_75_watts_runs_below_its_boost_clock(device, megahertz):
-    machine = ModelledGpu(get_device(device), starting_constants())
+    machine = ModelledGpu(get_device(device), start_constants())
     assert machine.clock_hz == megahertz * 1e6 < machine.device.clock_hz
 
 
 def constants(share):
     return Constants(
-        {**starting_constants().values, **dict.fromkeys(PEAK_SHARES, share), "start_us": 10 * share}
+        {**start_constants().values, **dict.fromkeys(PEAK_SHARES, share), "start_us": 10 * share}
     )
 
 

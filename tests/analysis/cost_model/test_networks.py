@@ -121,7 +121,7 @@ def test_a_relu_takes_as_long_as_cudnn_scope_measured():
     for card, key in cards.items():
         rows = relus.card.str.contains(card) & moved.between(8e6, 600e6)
         device = get_device(key)
-        launch = machine_for(device).streaming("relu", moved[rows].to_numpy(), ELEMENTWISE)
+        launch = machine_for(device).stream("relu", moved[rows].to_numpy(), ELEMENTWISE)
         error = np.median(np.log(launch.time_s * 1e3 / relus.time_ms[rows]))
         errors.setdefault(device.architecture, []).append(error)
     by_architecture = [np.mean(logs) for logs in errors.values()]
@@ -297,7 +297,7 @@ def test_a_max_pool_forward_is_slower_than_a_stream_on_old_cards():
         if t.layer == "pool1" and t.phase == "forward"
     )
     machine = machine_for(get_device("k40"))
-    relu_s = machine.streaming("relu", pool.bytes_compulsory, ELEMENTWISE).time_s
+    relu_s = machine.stream("relu", pool.bytes_compulsory, ELEMENTWISE).time_s
     assert pool.time_s == pytest.approx(1.8 * relu_s)
 
 

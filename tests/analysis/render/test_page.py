@@ -11,7 +11,7 @@ from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.slow_steps import SlowSteps
 from curvescope.analysis.decompose.terms import KERNELS, Key
 from curvescope.analysis.diagnosis.explain import diagnose, explain
-from curvescope.analysis.render.cells import fitting
+from curvescope.analysis.render.cells import fit_finding
 from curvescope.analysis.render.found import SURE, find_all
 from curvescope.analysis.render.page import LINES, Page, _group
 from curvescope.profiling.recording.store import open_recording
@@ -119,18 +119,18 @@ def test_an_interval_is_as_fine_as_its_number_at_most():
 
 
 def test_a_path_of_numbers_is_called_a_layer_where_its_class_has_no_room():
-    assert fitting("0-3 (Linear, 4 times), 0.137 ms of every step", 36) == (
+    assert fit_finding("0-3 (Linear, 4 times), 0.137 ms of every step", 36) == (
         "layers 0-3, 0.137 ms of every step"
     )
-    assert fitting("* (Linear, 4 times), 0.137 ms of every step", 36) == (
+    assert fit_finding("* (Linear, 4 times), 0.137 ms of every step", 36) == (
         "all layers, 0.137 ms of every step"
     )
-    assert fitting("idle in 4 (Small) at 64: launch- or host-bound", 44) == (
+    assert fit_finding("idle in 4 (Small) at 64: launch- or host-bound", 44) == (
         "idle in layer 4 at 64: launch- or host-bound"
     )
     whole = "0 (Rows) forward at 64: waves"
-    assert fitting(whole, 40) == whole
-    assert fitting("fc6 (Linear) forward at 8: slow library call", 36) == (
+    assert fit_finding(whole, 40) == whole
+    assert fit_finding("fc6 (Linear) forward at 8: slow library call", 36) == (
         "fc6 forward at 8: slow library call"
     )
 

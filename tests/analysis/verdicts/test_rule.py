@@ -10,7 +10,7 @@ from curvescope.analysis.decompose.functionals import FIXED_COST
 from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.verdicts import rule
 from curvescope.analysis.verdicts.measurement import Measurement
-from curvescope.analysis.verdicts.outcome import Outcome, judge_all
+from curvescope.analysis.verdicts.outcome import Outcome
 from curvescope.analysis.verdicts.proof import decisive, prove_term
 from curvescope.analysis.verdicts.rule import (
     A_PART,
@@ -39,7 +39,7 @@ from curvescope.analysis.verdicts.rule import (
 from curvescope.analysis.verdicts.words import Reproduction, Verdict
 from curvescope.profiling.recording.experiments import Scope, Stage
 
-from ...experiments.planted_experiments import FACTS, experiment
+from ...experiments.planted_experiments import FACTS, experiment, judge_all
 from ...shared import ROOT
 from ...tables import ask_each
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from curvescope.analysis.verdicts.outcome import judge_all, measurements
+from curvescope.analysis.verdicts.outcome import measurements
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.factors import FACTORS, all_facts, names_of
@@ -28,6 +28,7 @@ from curvescope.profiling.recording.store import RecordingWriter, columns_of, op
 from ...kernels.fakes import FakeTimer
 from ...shared import ON_VIRTUAL_CARD
 from ..planted_experiments import experiment as planted
+from ..planted_experiments import judge_all
 from ..planted_experiments import operator as row
 
 torch = pytest.importorskip("torch")

@@ -11,7 +11,7 @@ from curvescope.kernels.levels import memory_levels
 from curvescope.profiling.hardware.devices import devices
 from curvescope.profiling.hardware.host import describe_device
 from curvescope.profiling.hardware.limits import CEILING, PEAK, hardware_of, match_device
-from curvescope.profiling.hardware.occupancy import LIMITS, occupancy
+from curvescope.profiling.hardware.occupancy import LIMITS, occupancy_of
 
 from ...tables import ask_each
 
@@ -120,9 +120,8 @@ def test_blocks_per_sm_are_those_of_the_one_occupancy(architecture):
     for launch in product(
         (64, 96, 256, 384, 1024), (32, 48, 80, 168), (0, 4096, 20480, 32768, 49152)
     ):
-        assert device.blocks_per_sm(*launch) == (occupancy(architecture, *launch).blocks or None), (
-            launch
-        )
+        blocks = occupancy_of(LIMITS[architecture], *launch).blocks
+        assert device.blocks_per_sm(*launch) == (blocks or None), launch
     assert device.blocks_per_sm(2048, 32, 0) is None
 
 

@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.occupancy import (
     LIMITS,
-    block_sizes_with_more,
-    occupancy,
-    registers_for_more,
+    occupancy_of,
 )
 
 from ...tables import ask_each
@@ -54,49 +51,13 @@ CASES = [
 def test_occupancy_of_cases_worked_by_hand(
     architecture, threads, registers, shared, blocks, fraction, limiters
 ):
-    found = occupancy(architecture, threads, registers, shared)
+    found = occupancy_of(LIMITS[architecture], threads, registers, shared)
     assert (found.blocks, found.fraction, found.limiters) == (
         blocks,
         pytest.approx(fraction),
         limiters,
     )
     assert found.warps == blocks * -(-threads // 32)
-
-
-def test_block_sizes_that_would_lift_the_limit():
-    # 8.6, 32 registers: 64 warps by registers, 48 resident. 1024 threads leave 16 warps empty; what
-    # divides 48, and what comes nearer to it than 32, is more.
-    more = block_sizes_with_more(86, 1024, 32)
-    assert [size for size, fraction in more.items() if fraction == 1] == [
-        96,
-        128,
-        192,
-        256,
-        384,
-        512,
-        768,
-    ]
-    assert all(2 / 3 < fraction <= 1 for fraction in more.values())
-    assert 1024 not in more
-    # 16 blocks hold back 64 threads on 3.5: from 96 on there is more.
-    assert min(block_sizes_with_more(35, 64, 32)) == 96
-    # Full is full, and launch bounds are kept.
-    assert block_sizes_with_more(70, 256, 32) == {}
-    assert max(block_sizes_with_more(35, 64, 32, most_threads=128)) == 128
-    # At 128 registers 16 warps fit whatever the block: no size helps, fewer registers do: 2 blocks
-    # of 8 become 3.
-    assert block_sizes_with_more(70, 256, 128) == {}
-    assert registers_for_more(70, 256, 128) == 80
-    assert registers_for_more(70, 256, 32) is None
-    assert registers_for_more(35, 64, 16) is None  # blocks are the limit
-
-
-def test_what_is_not_known_is_refused():
-    with pytest.raises(CurvescopeError, match=r"sm_20 is unknown; known are sm_35, .*sm_120"):
-        occupancy(20, 256, 32)
-    for threads in (0, 1025):
-        with pytest.raises(CurvescopeError, match="1 to 1024 threads"):
-            occupancy(80, threads, 32)
 
 
 # NVIDIA's calculator is given the limits of the table; what it knows itself (units, partitions, the
@@ -145,6 +106,6 @@ def test_occupancy_is_that_of_nvidias_calculator(calculator, architecture):
     )
     expected = list(map(int, told.stdout.split()))
     launches = list(product(*GRID.values()))
-    found = [occupancy(architecture, *launch).blocks for launch in launches]
+    found = [occupancy_of(LIMITS[architecture], *launch).blocks for launch in launches]
     differing = [each for each in zip(launches, found, expected, strict=True) if each[1] != each[2]]
     assert differing == []

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from ..base.errors import BackendMissingError
-from ..base.programs import find_program
-from .compile import toolkit_folders
+from curvescope.base.errors import BackendMissingError
+from curvescope.base.programs import find_program
+from curvescope.kernels.compile import toolkit_folders
 
 # Class of an instruction by its name without suffixes. The names are those of "CUDA Binary
 # Utilities", tables of the instruction sets of Kepler to Hopper. A leading U marks an instruction
@@ -76,7 +76,7 @@ def disassemble(cubin: bytes, architecture: int) -> str:
         file.flush()
         for tool in find_disassemblers():
             command = [tool, "-c", file.name]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
             if done.returncode == 0 and read_listing(done.stdout):
                 return done.stdout
             errors = done.stderr.strip().splitlines() or ["no code in its listing"]

@@ -40,8 +40,8 @@ def draw_curve(series: TimedCurve) -> Text:
         sign = _POINT
         if int(size) in marked:
             sign = _MARKED
-        line = cells[up(time)]
-        line[across(size)] = sign
+        row = cells[up(time)]
+        row[across(size)] = sign
     heights = number(max(times), 3), number(min(times), 3), "ms"
     first, last = int(sizes[0]), int(sizes[-1])
     return _frame(cells, heights, (str(first), str(last)))

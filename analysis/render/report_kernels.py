@@ -79,8 +79,7 @@ def _rows_of_kernels(
         index = batches.index(size)
         _fill(row, index, amounts, len(used[size]), recorded)
         for short, values in shares.items():
-            column: list[float | None] = row[short]  # type: ignore[literal-required]
-            column[index] = finite(values[at])
+            row[short][index] = finite(values[at])  # type: ignore[literal-required]
     return by_key
 
 

@@ -42,9 +42,7 @@ class _Scale:
         """Round values on the axis; decades alone where it has more than three."""
         first = math.floor(math.log10(self.low))
         last = math.ceil(math.log10(self.high))
-        steps = _STEPS
-        if self.high / self.low > 1e3:
-            steps = _STEPS[:1]
+        steps = _STEPS if self.high / self.low <= 1e3 else _STEPS[:1]
         ticks = []
         for decade in range(first, last + 1):
             for step in steps:

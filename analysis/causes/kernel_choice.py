@@ -330,10 +330,10 @@ quantisation = Cause(
     intervention=Intervention(
         expected=(
             "More samples take no longer until the last wave of blocks is full, and then a whole "
-            "wave longer; with the batch padded to the next multiple, the odd sizes get faster."
+            "wave longer; with sizes padded to the next multiple, the odd ones get faster."
         ),
         term=("filled_wave", "padded_batch"),
-        step=("padded_batch", "padded_tokens"),
+        step=("padded_batch",),
     ),
 )
 

@@ -180,7 +180,7 @@ def find_remedy(
                 continue
             remedy = _describe_remedy(anomaly, term, outcome, facts, saving, grounds)
             if padding is not None:
-                what = f"pad the batch of {term.label} from {remedy.batch} to {padding.to}"
+                what = f"pad {term.label} from {remedy.batch} to {padding.to}"
                 remedy = replace(remedy, what=what, padding=padding)
             candidates.append((gain.size, remedy))
     if candidates:

@@ -316,7 +316,7 @@ def instruction(saving: Saving) -> str:
     """What to do, as an instruction."""
     if saving.multiple is not None and saving.largest is not None:
         batch, _ = saving.largest
-        return f"pad the batch of the step from {batch} to {pad(batch, saving.multiple)}"
+        return f"pad the step from {batch} to {pad(batch, saving.multiple)}"
     if saving.facts is None or saving.facts.remedy is None:
         return " and ".join(saving.members)
     return saving.facts.remedy.format(where="the step")

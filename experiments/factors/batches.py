@@ -8,7 +8,7 @@ from typing import Any
 
 from ...base.torch_runtime import import_torch
 from ...profiling.recording.axis import BATCH, TOKENS
-from ...profiling.recording.experiments import MULTIPLES, choose_multiple, pad
+from ...profiling.recording.experiments import MULTIPLES, PADDED_BATCH, choose_multiple, pad
 from ...profiling.workload.steps import ChangedSteps
 from ..factor import Factor, StepChange, Target, TermChange
 from ..replay.batch_extents import pad_batch, reason_against_other_batch, slice_batch
@@ -67,12 +67,11 @@ BEFORE_SWITCH = Factor(
 )
 
 
-# The batch padded to a multiple of 8, 16 or 32: a cost of sizes that kernels handle badly goes
-# away.
+# The size padded to a multiple of 8, 16 or 32: a cost of sizes that kernels handle badly goes away.
 #
 # A last wave of blocks that is nearly empty stays so: see `filled_wave`.
 
-_NOTHING_TO_PAD = f"every batch size is a multiple of {MULTIPLES[-1]}"
+_NOTHING_TO_PAD = f"every size is a multiple of {MULTIPLES[-1]}"
 
 
 def _pad(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:
@@ -88,7 +87,7 @@ def _pad(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:
 
 
 class _PaddedSteps(ChangedSteps):
-    """Steps of the next multiple; their time counts for the smaller batch."""
+    """Steps of the next multiple; their time counts for the smaller size."""
 
     def __init__(self, workload: Any, multiple: int) -> None:
         super().__init__(workload)
@@ -98,61 +97,32 @@ class _PaddedSteps(ChangedSteps):
         super().load(pad(batch, self._multiple))
 
 
-def _reason_against_padded_batch(target: Target) -> str | None:
-    if target.configuration.axis != BATCH:
-        return f"the axis is {target.configuration.axis}, and only a batch is padded"
+def _reason_against_padding(target: Target) -> str | None:
+    if target.configuration.axis not in (BATCH, TOKENS):
+        return f"an axis of {target.configuration.axis} is not padded"
     return _NOTHING_TO_PAD if choose_multiple(target.batches) is None else None
 
 
-def _reason_against_padded_tokens(target: Target) -> str | None:
-    if target.configuration.axis != TOKENS:
-        return f"the axis is {target.configuration.axis}, and only tokens are padded"
-    if choose_multiple(target.batches) is None:
-        return f"every number of tokens is a multiple of {MULTIPLES[-1]}"
-    return None
-
-
-def _pad_steps(workload: Any, target: Target) -> _PaddedSteps:
-    return _PaddedSteps(workload, choose_multiple(target.batches) or 1)
-
-
-PADDED_BATCH = Factor(
-    name="padded_batch",
-    what="the batch is padded to the next multiple of 8, 16 or 32",
-    remedy="pad the batch of {where} to the next multiple of 8, 16 or 32",
+PADDED_SIZE = Factor(
+    name=PADDED_BATCH,
+    what="sizes are padded to the next multiple of 8, 16 or 32",
+    remedy="pad the sizes of {where} to the next multiple of 8, 16 or 32",
     term=TermChange(
-        how="torch.nn.functional.pad(x, (0, 0, 0, extra)) before the layer and output[:batch] "
-        "after it, or choose such "
-        "a batch size",
+        how="torch.nn.functional.pad(x, (0, 0, 0, extra)) before the layer and output[:size] "
+        "after it, or choose such a size",
         reason_against=reason_against_other_batch,
         call=_pad,
     ),
     step=StepChange(
-        how="append samples, and leave them out of the loss",
+        how="append samples, or tokens that attention masks, and leave them out of the loss",
         screen=9,
-        reason_against=_reason_against_padded_batch,
+        reason_against=_reason_against_padding,
         changed_results=lambda _: (
-            "the samples that pad the batch belong to the result, unless the step leaves them out "
-            "of its loss"
+            "what pads a size belongs to the result, unless the step leaves it out of its loss"
         ),
-        change=_pad_steps,
-    ),
-    levels=True,
-    partial=True,
-    any_framework=True,
-)
-PADDED_TOKENS = Factor(
-    name="padded_tokens",
-    what="the tokens are padded to the next multiple of 8, 16 or 32",
-    remedy="pad the tokens of {where} to the next multiple of 8, 16 or 32",
-    step=StepChange(
-        how="append tokens, mask them in attention, and leave them out of the loss",
-        screen=12,
-        reason_against=_reason_against_padded_tokens,
-        changed_results=lambda _: (
-            "the tokens that pad belong to the result, unless the step leaves them out of its loss"
+        change=lambda workload, target: _PaddedSteps(
+            workload, choose_multiple(target.batches) or 1
         ),
-        change=_pad_steps,
     ),
     levels=True,
     partial=True,

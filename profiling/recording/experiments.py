@@ -17,7 +17,7 @@ TIME = "time"
 _TOGETHER = "+"  # between the names of factors that are changed together
 
 
-PADDED_BATCH = "padded_batch"  # the factor that runs a batch as the next multiple
+PADDED_BATCH = "padded_batch"  # the factor that runs a size as the next multiple
 # Blocked kernels of CPUs take 8 or 16 fp32 lanes (AVX2, AVX-512), tensor cores of GPUs sizes of 8
 # in 16 bits, and tiles of products are 16 or 32 rows at least.
 MULTIPLES = (8, 16, 32)

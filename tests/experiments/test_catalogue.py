@@ -14,7 +14,6 @@ from curvescope.experiments.replay.operator_kinds import on_cuda
 from curvescope.profiling.hardware import heap
 from curvescope.profiling.hardware.locked_clocks import clocks_may_be_locked
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.recording.axis import BATCH, TOKENS
 from curvescope.profiling.recording.experiments import Scope, Stage
 
 from ..tables import ask_each
@@ -85,8 +84,7 @@ def test_steps_can_be_changed_on_every_device_that_the_plan_keeps_time_for(
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     factor = FACTORS[name]
     if factor.step is not None and factor.refusal(device) is None:
-        axis = TOKENS if name == "padded_tokens" else BATCH
-        steps = Configuration.of_step("steps.py:make_step", device, axis)
+        steps = Configuration.of_step("steps.py:make_step", device)
         code = {3: "none", 4: "shared"}  # of torch.compile
         with clocks_may_be_locked():
             assert (

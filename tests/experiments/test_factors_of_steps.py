@@ -113,31 +113,28 @@ def test_steps_of_the_next_multiple_run_for_a_padded_batch():
 
 
 def test_factors_of_the_batch_refuse_what_they_cannot_change():
-    tokens = replace(OWN, axis="tokens")
+    pixels = replace(OWN, axis="pixels")
     why = {
         (name, configuration.axis, batches): step_change(name).reason_against(
             Target(configuration, batches)
         )
         for name in ("padded_batch", "split_batch")
-        for configuration, batches in ((OWN, (32, 64)), (OWN, (1,)), (tokens, (3, 5)))
+        for configuration, batches in ((OWN, (32, 64)), (OWN, (1,)), (pixels, (3, 5)))
     }
     assert why == {
-        ("padded_batch", "batch", (32, 64)): "every batch size is a multiple of 32",
+        ("padded_batch", "batch", (32, 64)): "every size is a multiple of 32",
         ("padded_batch", "batch", (1,)): None,
-        ("padded_batch", "tokens", (3, 5)): "the axis is tokens, and only a batch is padded",
+        ("padded_batch", "pixels", (3, 5)): "an axis of pixels is not padded",
         ("split_batch", "batch", (32, 64)): None,
         ("split_batch", "batch", (1,)): "a batch of one sample has no halves",
-        ("split_batch", "tokens", (3, 5)): "the axis is tokens, and only a batch has halves",
+        ("split_batch", "pixels", (3, 5)): "the axis is pixels, and only a batch has halves",
     }
 
 
 def test_tokens_are_padded_where_the_axis_counts_them():
     tokens = replace(OWN, axis="tokens")
-    against = step_change("padded_tokens").reason_against
-    assert against(Target(tokens, (3, 5))) is None
-    assert against(Target(OWN, (3, 5))) == "the axis is batch, and only tokens are padded"
-    assert against(Target(tokens, (32, 64))) == "every number of tokens is a multiple of 32"
-    steps = changed("padded_tokens", workload := Counting(), (30, 40), tokens)
+    assert step_change("padded_batch").reason_against(Target(tokens, (3, 5))) is None
+    steps = changed("padded_batch", workload := Counting(), (30, 40), tokens)
     steps.load(30)
     assert workload.log == ["load 32"]
 

@@ -201,7 +201,7 @@ def test_a_view_that_leaves_out_a_part_of_its_memory_is_padded_too():
 
 
 def test_batch_sizes_that_are_multiples_of_32_are_not_padded():
-    with pytest.raises(CannotReplay, match="every batch size is a multiple of 32"):
+    with pytest.raises(CannotReplay, match="every size is a multiple of 32"):
         changed("padded_batch", RELU, 32, (32, 64))
 
 

@@ -640,7 +640,7 @@ def test_padding_saves_nothing_where_it_changes_nothing_or_the_sweep_measured_no
     times_ms = {20: 10.0, 24: 9.99, 25: 10.0, 32: 5.0, 64: 9.0}
     kept = _without_refuted(saving, times_ms)
     assert (kept.proven, kept.verdict) == ((25,), Verdict.CONFIRMED)
-    assert instruction(kept) == "pad the batch of the step from 25 to 32"
+    assert instruction(kept) == "pad the step from 25 to 32"
     nothing = _without_refuted(replace(saving, proven=(20, 64)), times_ms)
     assert (nothing.proven, nothing.verdict) == ((), Verdict.UNDECIDED)
     other = saving_of("large", b64=0.03)

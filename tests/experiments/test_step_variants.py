@@ -484,7 +484,7 @@ def test_changed_results_are_said_unless_chance_explains_them(tmp_path):
         done.changed_results["channels_last"]
         == "the result of a step of batch 1 differs by 0.04 of its size"
     )
-    assert done.changed_results["padded_batch"].startswith("the samples that pad the batch")
+    assert done.changed_results["padded_batch"].startswith("what pads a size")
     assert set(done.changed_results) == {"channels_last", "padded_batch"}
     done, _ = run(tmp_path / "random", Workers(FakeClock(), results=results, draws=True), wanted)
     assert set(done.changed_results) == {"padded_batch"}

@@ -26,7 +26,6 @@ ELSEWHERE = {
     "inference_mode": "it is of forward steps: below",
     "compiled": "compiling takes a minute",
     "max_autotune": "compiling takes a minute",
-    "padded_tokens": "it is of steps whose axis is tokens",
     "padded_vocabulary": "it is of language models: test_factors_of_steps.py",
     **{
         f"{name}_attention": "test_language_model.py"

@@ -281,9 +281,6 @@ def pytest_collection() -> Generator[None, object, object]:
     gc.disable()
     collected = yield
     gc.freeze()
-    # What tests make is mostly let go at once: looking for circles every 700 objects took 6 % of
-    # their CPU time, and this takes 4 %.
-    gc.set_threshold(50_000, 20, 20)
     gc.enable()
     return collected
 

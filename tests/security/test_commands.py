@@ -77,6 +77,7 @@ LINES = {
     "export": [RECORDING, "--csv", "-o", "new"],
     "mcp": [],
     "doctor": [],
+    "attach": ["999999999"],
     "doctor --list devices": [],
     "doctor --list networks": [],
 }  # fmt: skip

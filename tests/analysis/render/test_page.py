@@ -18,6 +18,7 @@ from curvescope.profiling.recording.store import open_recording
 
 from ...shared import EXAMPLE, ROOT
 from ...tables import ask_each, grade
+from ..diagnosis.test_certain import planted
 from ..synthetic import timed_steps
 
 SWEEPS = (
@@ -142,6 +143,23 @@ def test_a_size_with_nearly_the_most_samples_is_not_said_to_have_the_most():
     steps = timed_steps(lambda batch: batch, np.random.default_rng(0), noise=0.001)
     page = Page(diagnose(Recorded(steps)))
     assert page.text(80).splitlines()[0].endswith("Take batch 1: nearly the most samples/s")
+
+
+def test_a_line_that_misses_by_more_than_the_fixed_cost_tells_none():
+    """One said "0.462 + 2.95 ms x batch ± 18 %: 2 % is fixed" above 2.8 ms of every step."""
+    cost_ms = {8: 25.0, 16: 42.0, 24: 87.0, 32: 97.0}
+    steps = timed_steps(
+        cost_ms.__getitem__, np.random.default_rng(0), batches=tuple(cost_ms), noise=0.005, spikes=0
+    )
+    text = Page(diagnose(Recorded(steps))).text(100)
+    assert re.search(r"A step costs about 3\.\d+ ms x batch ± 1\d %\.$", text, re.MULTILINE)
+    assert "is fixed" not in text
+
+
+def test_the_verdict_says_that_a_layer_costs_more_where_the_step_does_not_show_it():
+    page = Page(planted("copies", 0))
+    said = "mixer forward costs more from batch 24 on: more work than in proportion (measured)."
+    assert page.verdict().startswith(said)
 
 
 def test_names_have_the_room_of_a_wide_terminal(diagnosis_of):

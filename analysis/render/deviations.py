@@ -66,6 +66,10 @@ class CostLine(NamedTuple):
         """The share of the fixed cost in the cost of a size."""
         return self.fixed_ms / self.cost_ms(size)
 
+    def tells_fixed(self, smallest: int) -> bool:
+        """Whether the fixed cost is more of the smallest size than the line misses."""
+        return self.fixed_share(smallest) >= self.off
+
     def as_sum(self, axis: str) -> str:
         """The line as a sum of its two costs."""
         return f"{show_ms(self.fixed_ms, 3)} + {show_ms(self.each_ms, 3)} × {axis}"

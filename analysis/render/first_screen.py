@@ -91,11 +91,13 @@ def _tiles(page: Page) -> Iterator[Tile]:
     line = cost_line(curve)
     if line is not None:
         first, last = curve.conditions[0], curve.conditions[-1]
-        at_first, at_last = line.fixed_share(first), line.fixed_share(last)
-        fixed = f"fixed: {at_first:.0%} at {first} and {at_last:.0%} at {last}"
+        notes = []
+        if line.tells_fixed(first):
+            at_first, at_last = line.fixed_share(first), line.fixed_share(last)
+            notes.append(f"fixed: {at_first:.0%} at {first} and {at_last:.0%} at {last}")
         if line.off > 0.05:
-            fixed += f"; times are up to {line.off:.0%} off"
-        yield Tile("Cost of a step", line.as_sum(axis.name), fixed)
+            notes.append(f"times are up to {line.off:.0%} off")
+        yield Tile("Cost of a step", line.as_sum(axis.name), "; ".join(notes))
     saving = next((entry for entry in page.entries if entry.saving is not None), None)
     if saving is not None:
         at, share = saving.worth[0]

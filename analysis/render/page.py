@@ -465,7 +465,7 @@ class Page:
         said += f"at {large} {at_large}."
         if cell_len(said) > width:
             said = f"A step costs {cost}: {at_small} fixed at {small}, {at_large} at {large}."
-        if line.fixed_share(small) < line.off:
+        if not line.tells_fixed(small):
             said = f"A step costs about {number(line.each_ms, 3)} ms x {axis}{off}."
         return [Text(cut(said, width))]
 
@@ -661,7 +661,8 @@ def _choose_told(slow: Sequence[Found]) -> Found | None:
 def _say_cost(entry: Found, size: str) -> str:
     """That a layer costs more, from which size on, and why."""
     when = f"from {size} on" if entry.is_lasting else f"at {size}"
-    return f"{entry.where} costs more {when}: {entry.why} ({entry.sure})."
+    comma = "," if entry.certain is not None and entry.certain.line else ""
+    return f"{entry.where}{comma} costs more {when}: {entry.why} ({entry.sure})."
 
 
 def _place_and_cause(entry: Found) -> str:

@@ -319,7 +319,7 @@ def test_words_follow_the_axis(tmp_path, text_of):
         in_order(head, "at tokens 8", "ms/token tokens/s", "curvature ms/token", "time per token")
         is True
     )
-    assert "time at tokens 8" in evidence
+    assert "time at tokens 4" in evidence
     run = reported(tmp_path / "tokens")
     assert run["axis"]["value"] == "value of tokens"
     assert "Tokens 4 takes" in run["explain"]["headline"]

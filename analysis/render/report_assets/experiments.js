@@ -3,9 +3,17 @@
 const verdictBadge = (verdict) => html("span", { class: `badge is-${verdict}` }, verdict);
 
 const whatOf = (factor) => factor.facts?.what ?? factor.factor;
-// What counts of a factor: the smallest batch size for a fixed cost, else the largest.
-const counting = (factor, list) => list.at(factor.experiment.functional_kind === "fixed cost" ? 0 : -1);
-const gainBatch = (factor) => counting(factor, factor.batches.length ? factor.batches : factor.experiment.batches);
+// The place of the batch size whose gain counts: the smallest of a fixed cost, else the one that is slow, as `Measurement.gain_index`.
+function gainPlace(factor) {
+  const { functional, functional_kind: kind } = factor.experiment;
+  if (kind === "fixed cost" || !factor.value) return 0;
+  const weights = new Map(functional);
+  const slow = factor.batches.map((batch) => Math.sign(factor.value.value) * (weights.get(batch) ?? 0));
+  return slow.indexOf(Math.max(...slow));
+}
+
+const gainBatch = (factor) => (factor.batches.length ? factor.batches : factor.experiment.batches)[gainPlace(factor)];
+const gainOf = (factor) => factor.gains[gainPlace(factor)];
 const withChange = (factor) => timePoints({ batches: factor.batches, times_ms: factor.changed_ms });
 
 function experimentsSection(run) {
@@ -129,7 +137,7 @@ function factorLines(run, tested, factors, width) {
     const room = Math.floor((narrow ? width - 110 : left - 14) / (factor.verdict === "confirmed" ? 7.9 : 7));
     const label = narrow ? [cut(whatOf(factor), room)] : inTwoLines(whatOf(factor), room);
     const strong = factor.verdict === "confirmed" ? "strong" : null;
-    const gain = counting(factor, factor.gains);
+    const gain = gainOf(factor);
     const saved = gain ? `${signed(-100 * gain.value, 2)} %` : "";
     root.append(...[narrow ? svg("text", { x: 10, y: y + 12, class: strong }, label[0])
       : label.map((line, row) => svg("text", { x: left - 12, y: middle + 4 + 13 * (row - (label.length - 1) / 2), "text-anchor": "end", class: strong }, line)),
@@ -164,7 +172,7 @@ function factorMark(factor, x, y, [low, high]) {
 function factorTip(run, tested, factor) {
   const percent = (value) => number(100 * value, 2);
   const estimate = (one, unit) => `${signed(one.value)} ${unit} (${between(one.low, one.high, 3)})`;
-  const gain = counting(factor, factor.gains);
+  const gain = gainOf(factor);
   const lines = [`${whatOf(factor)}: ${factor.verdict}${factor.reason ? ` (${factor.reason})` : ""}`];
   if (factor.taken) {
     lines.push(`removes ${percent(factor.taken.value)} %` +

@@ -160,5 +160,5 @@ def test_padding_is_advised_to_a_size_that_the_sweep_does_not_refute(batch, time
     if said is None:
         assert remedy is None
     else:
-        lead = "Pad the batch of fc6 from 25 to 32: -90 % of its time at batch 25"
+        lead = "Pad fc6 from 25 to 32: -90 % of its time at batch 25"
         assert say_remedy(remedy, Axis()) == lead + said

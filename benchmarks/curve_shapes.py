@@ -331,7 +331,7 @@ def score_sealed(name: str) -> dict[str, object]:
     wrong, found, labelled, shapes, right = {}, 0, 0, 0, 0
     labels = json.loads((SEALED / name).read_text())
     for label in labels:
-        with _imported(SEALED / label["file"]) as recording:
+        with _import_curve(SEALED / label["file"]) as recording:
             (curve,) = explain_curves(recording.frame("steps"))
         said = claimed(curve.events)
         slow = {size for event in said for size in event.sizes}
@@ -364,7 +364,7 @@ def score_sealed(name: str) -> dict[str, object]:
 
 
 @contextmanager
-def _imported(path: Path) -> Iterator[Recording]:
+def _import_curve(path: Path) -> Iterator[Recording]:
     """A file as a recording."""
     with tempfile.TemporaryDirectory() as folder:
         yield open_recording(import_profile(path, Path(folder, "r")).path)
@@ -374,7 +374,7 @@ def compare_lists() -> list[dict[str, object]]:
     """What the cheapest list saves against the lists that servers capture unasked, for the sizes of
     servers' logs on one published curve; and how many sizes are as fast as these.
     """
-    with _imported(SEALED / "mi50_tensor.csv") as recording:
+    with _import_curve(SEALED / "mi50_tensor.csv") as recording:
         (curve,) = explain_curves(recording.frame("steps"))
     rows: list[dict[str, object]] = []
     for name, pattern in LOGS.items():
@@ -405,7 +405,7 @@ def _read_batches(path: Path, pattern: str | None) -> list[int]:
     """The requests in each step of a log."""
     if pattern is not None:
         return [int(found) for found in re.findall(pattern, path.read_text())]
-    with _imported(path) as recording:
+    with _import_curve(path) as recording:
         return decode_steps(recording)["batch"].tolist()
 
 

@@ -469,16 +469,16 @@ class CallsOfHost:
 
 def _text(rows: pd.DataFrame, column: str) -> str | None:
     """The first value of a column that every step of a batch size shares; None if unknown."""
-    values = _known_values(rows, column)
+    values = _list_known(rows, column)
     return None if values.empty else str(values.iloc[0])
 
 
 def _largest(rows: pd.DataFrame, column: str) -> float | None:
-    values = _known_values(rows, column)
+    values = _list_known(rows, column)
     return None if values.empty else float(values.max())
 
 
-def _known_values(rows: pd.DataFrame, column: str) -> pd.Series:
+def _list_known(rows: pd.DataFrame, column: str) -> pd.Series:
     """What a column has; nothing where there is no such column."""
     return rows.get(column, pd.Series(dtype=object)).dropna()
 
@@ -491,9 +491,9 @@ def mean_clock(
     The clock is the one that the steps themselves counted. Without it, samples inside steps count;
     on a CPU also those between them, where a GPU is idle and its clock another one.
     """
-    counted = _known_values(steps, "sm_clock_hz")
+    counted = _list_known(steps, "sm_clock_hz")
     clock_hz = float(counted.mean()) if len(counted) else None
-    throttled = _known_values(steps, "throttle_reasons")
+    throttled = _list_known(steps, "throttle_reasons")
     reasons = reasons_in(map(str, throttled))
     if clocks is None or clocks.empty or steps["start_ns"].isna().any():
         return clock_hz, reasons
@@ -510,10 +510,10 @@ def mean_clock(
     for visit in steps.groupby("round").indices.values():
         begin, end = begins[visit].min(), ends[visit].max()
         in_visit |= (begin <= taken) & (taken <= end)
-    throttled = _known_values(clocks[in_visit], "throttle_reasons")
+    throttled = _list_known(clocks[in_visit], "throttle_reasons")
     reasons |= reasons_in(map(str, throttled))
     of_interest = in_step | in_visit & ~of_gpu
-    sampled = _known_values(clocks[of_interest], "sm_clock_hz")
+    sampled = _list_known(clocks[of_interest], "sm_clock_hz")
     if clock_hz is None and len(sampled):
         clock_hz = float(sampled.mean())
     return clock_hz, reasons

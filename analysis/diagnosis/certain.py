@@ -63,15 +63,15 @@ def find_certain(
     """
     if terms is None or curve.statistic == MODELLED:
         return ()
+    layers = terms.group_by(join_phases)
     parts = list(_count_work(curve, tested))
     counted = {part.layer for part in parts}
-    for part in _test_layers(curve, terms, tested):
+    for part in _test_layers(curve, terms, layers, tested):
         if part.layer not in counted:
             parts.append(part)
     worst: dict[str, CertainPart] = {}
     for part in sorted(parts, key=lambda part: -part.step_share):
         worst.setdefault(part.place, part)
-    layers = terms.group_by(join_phases)
     told = [_follow(part, curve, layers) for part in worst.values()]
     return tuple(sorted(told, key=lambda part: -part.step_share))
 
@@ -140,10 +140,10 @@ def _add(values: Sequence[Estimate]) -> Estimate:
 
 
 def _test_layers(
-    curve: Curve, terms: Terms, tested: Mapping[Functional, Sequence[Case]]
+    curve: Curve, terms: Terms, layers: Terms, tested: Mapping[Functional, Sequence[Case]]
 ) -> Iterator[CertainPart]:
     """The layers whose time is more than in proportion, by a test."""
-    layers, unseen = terms.group_by(join_phases), curve.unseen.layer
+    unseen = curve.unseen.layer
     rows = []
     for functional in tested:
         for key, value in _kernels(layers, functional, unseen):

@@ -24,7 +24,7 @@ class ReportDocument(TypedDict):
     refuted_below: float
     runs: list[ReportRun]
     comparison: ReportComparison | None
-    history: ReportHistory | None  # of the first step that was recorded often enough
+    history: ReportHistory | None  # the step that six recordings or more have, the first of several
 
 
 class ReportRun(TypedDict):
@@ -102,7 +102,7 @@ class ReportRoofline(TypedDict):
 class ReportChange(TypedDict):
     """A place in a history from which on the times are others."""
 
-    place: int  # number of the first recording behind it, from 0
+    place: int  # number of the first recording behind the change, from 0
     said: str
 
 
@@ -112,7 +112,9 @@ class ReportHistory(TypedDict):
     axis: str  # the name of the axis
     sizes: Sequence[int]
     recordings: list[str]  # the day and commit of each
-    shares: list[list[float]]  # % of the first time, a row for each recording, a column a size
+    shares: list[
+        list[float]
+    ]  # each time in % of that of the first recording, shape (recordings, sizes)
     changes: list[ReportChange]
 
 

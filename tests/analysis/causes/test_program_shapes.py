@@ -63,7 +63,7 @@ def late_rank(path):
     return made.write(path, size)
 
 
-def gathered_ahead_of_nothing(path):
+def gather_ahead_of_nothing(path):
     """Each of eight layers waits 2 ms for its parameters, and computes for 2 ms."""
     made = Made()
     for step in range(3):
@@ -288,7 +288,7 @@ def gaps_without_a_host(path):
 
 CASES = [
     (late_rank, "trace.json", {"exposed communication"}, "another rank"),
-    (gathered_ahead_of_nothing, "trace.json", {"exposed communication"}, "communication"),
+    (gather_ahead_of_nothing, "trace.json", {"exposed communication"}, "communication"),
     (small_optimizer, "trace.json", {"optimizer work"}, "fuse the optimizer"),
     (loader_in_another_thread, "trace.json", {"waiting for input"}, "loading of a batch"),
     (loader_ahead_of_slow_launches, "trace.json", {"launch- or host-bound"}, "CUDA graph"),

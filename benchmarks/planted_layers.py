@@ -6,6 +6,7 @@ nothing planted no layer should be named.
 
     python -m benchmarks.planted_layers                  # all kinds, a minute each
     python -m benchmarks.planted_layers --kinds "copy;nothing" --times 5
+    python -m benchmarks.planted_layers --experiments    # and no other layer's cause is confirmed
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch.nn import functional
 import curvescope
 from benchmarks import planted_steps
 from benchmarks.planted_causes import NULL_NETWORKS
+from curvescope.analysis.render.found import CONFIRMED
 from curvescope.analysis.render.page import Page
 
 KEPT = Path(__file__).parent / "results" / "planted_layers.jsonl"
@@ -101,6 +103,7 @@ PLANTS: dict[str, Plant] = {
 NOTHING = "nothing"
 # Steps of equal parts, one after the other: no size can be slow.
 EQUAL = "equal parts, "
+_STEP_OF = "make_"
 _EQUAL_BATCHES, _EQUAL_DEPTH = (1, 2, 3, 4, 6, 8), 2
 
 
@@ -157,29 +160,44 @@ def make_steps(kind: str) -> Callable[[int], Callable[[], object]]:
         return step
 
     make_step.module = model  # type: ignore[attr-defined]
+    make_step.__qualname__ = make_step.__name__ = _STEP_OF + kind.replace(" ", "_")
     return make_step
 
 
-def diagnose_kind(kind: str, seconds: float) -> dict[str, object]:
-    """Diagnose one kind; returns what the answer says first."""
+def __getattr__(name: str) -> Callable[[int], Callable[[], object]]:
+    """The step of a kind, by the name under which an experiment's process imports it."""
+    if not name.startswith(_STEP_OF):
+        raise AttributeError(name)
+    return make_steps(name.removeprefix(_STEP_OF).replace("_", " "))
+
+
+def diagnose_kind(kind: str, seconds: float, has_experiments: bool) -> dict[str, object]:
+    """Diagnose one kind; returns what the answer says first, and which causes of other layers an
+    experiment confirmed.
+    """
     with tempfile.TemporaryDirectory() as folder:
         found = curvescope.diagnose(
             make_steps(kind),
             _EQUAL_BATCHES if kind.startswith(EQUAL) else BATCHES,
             device="cpu",
             time_limit_s=seconds,
-            experiments_s=0,
+            experiments_s=None if has_experiments else 0,
             output=Path(folder, "run"),
         )
         page = Page(found)
         listed = [(one.what, one.sure, dict(one.worth)) for one in page.entries[:3]]
         first = listed[0][0] if listed else ""
+        confirmed = [entry for entry in page.entries if entry.sure == CONFIRMED]
+        causes = [entry.what for entry in confirmed if entry.saving is None]
         return {
             "kind": kind,
             "seconds": seconds,
             "threads": torch.get_num_threads(),
             "verdict": page.verdict(),
             "found": listed,
+            "experiments": has_experiments,
+            "confirmed": [entry.what for entry in confirmed],
+            "beside": [what for what in causes if "mixer" not in what],
             "right": "mixer" in first if kind in PLANTS else not _names_a_layer(page),
         }
 
@@ -193,13 +211,14 @@ def main() -> int:
     parser.add_argument("--kinds", help="some of them, between semicolons (default: all)")
     parser.add_argument("--times", type=int, default=1, help="times that each is diagnosed")
     parser.add_argument("--seconds", type=float, default=60.0, help="to measure each (default: 60)")
+    parser.add_argument("--experiments", action="store_true", help="test the causes, too")
     args = parser.parse_args()
     known = [*PLANTS, NOTHING, *(EQUAL + network for network in NULL_NETWORKS)]
     kinds = args.kinds.split(";") if args.kinds else known
     if unknown := set(kinds) - set(known):
         parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(known)}")
     for kind in kinds * args.times:
-        row = diagnose_kind(kind, args.seconds)
+        row = diagnose_kind(kind, args.seconds, args.experiments)
         with KEPT.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{kind:18} {'right' if row['right'] else 'WRONG'}  {row['verdict']}", flush=True)

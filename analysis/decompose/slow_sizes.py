@@ -6,9 +6,10 @@ One of these holds of the size:
    needs no test; it is worth a word from 2 % of the step on.
 2. The step lies off its neighbours, by a test of all sizes (Holm, 5 %), and by `Curve.least` of its
    time.
-3. A layer lies above the smaller sizes, by a test of all layers at all sizes (Holm, 1 %), and by
-   the same share of the step. Where its kernels stay the same nothing but its time speaks for it:
-   then it takes three times that share, and the interval of the step must reach as far.
+3. A layer, or the time in it in which nothing runs, lies above the smaller sizes, by a test of all
+   layers at all sizes (Holm, 1 %), and by the same share of the step. Where its kernels stay the
+   same nothing but its time speaks for it: then it takes three times that share, and the interval
+   of the step must reach as far.
 4. A larger size takes less time, by intervals that lie apart.
 
 A process keeps its place in memory, so its rounds repeat what that costs, and no spread of theirs

@@ -20,7 +20,7 @@ from ..decompose.curve import MODELLED, Curve
 from ..decompose.functionals import Functional, neighbours_of, outlier
 from ..decompose.slow_sizes import LEVEL_OF_LAYERS, least_of_layer
 from ..decompose.statistics import LEVEL, MATERIAL, Estimate, holm
-from ..decompose.terms import KERNELS, Key, Share, Terms, join_phases
+from ..decompose.terms import IDLE, KERNELS, Key, Share, Terms, join_phases
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,10 @@ def _test_layers(
     unseen = curve.unseen.layer
     rows = []
     for functional in tested:
-        for key, value in _kernels(layers, functional, unseen):
+        for key, value in _list_times(layers, functional, unseen):
             rows.append((functional, key, value))
     adjusted = holm([value.p for _, _, value in rows])
-    phases = cache(lambda functional: _kernels(terms, functional, unseen))
+    phases = cache(lambda functional: _list_times(terms, functional, unseen))
     for (functional, layer, value), p in zip(rows, adjusted, strict=True):
         if p >= LEVEL_OF_LAYERS or value.value <= 0:
             continue
@@ -178,10 +178,17 @@ def _switch(shares: Sequence[Share]) -> bool:
     return any(share.kernel_before != share.kernel_after for share in shares)
 
 
-def _kernels(terms: Terms, functional: Functional, unseen: float) -> list[tuple[Key, Estimate]]:
+def _list_times(terms: Terms, functional: Functional, unseen: float) -> list[tuple[Key, Estimate]]:
+    """What the work of each layer adds to a functional, and what a layer in which nothing runs
+    adds.
+    """
     keys = terms.behind(functional).keys
     values = zip(keys, terms.moderate(functional, unseen), strict=True)
-    return [(key, value) for key, value in values if key.kind == KERNELS]
+    chosen = []
+    for key, value in values:
+        if key.kind == KERNELS or (key.kind == IDLE and key.layer is not None):
+            chosen.append((key, value))
+    return chosen
 
 
 def _inside(

@@ -20,6 +20,7 @@ from ..verdicts.shape import Shape
 from ..verdicts.words import Reproduction, Verdict
 
 _LEAST_LEADING = 0.1  # of an anomaly; a smaller cause does not lead the answer
+_IN_ONE_TERM = 0.8  # of a cause that complete steps confirm, from which its largest term is named
 THE_STEP = "the step"
 
 
@@ -228,12 +229,17 @@ class Explanation(Drawn, Anomaly):
 
     @property
     def where(self) -> str | None:
-        """Label of the term that makes most of what leads; None if no term does."""
-        if self.noise or self.on_step:
+        """Label of the term that makes most of what leads; None if no term does, or if complete
+        steps confirm a cause that the recording sees in several terms.
+        """
+        if self.noise:
             return None
         if self.leading is None:
             return self.largest_term
-        return self._lone_proof or self.leading.terms[0].label
+        largest = self.leading.terms[0]
+        if self.on_step and abs(largest.amount) < _IN_ONE_TERM * abs(self.leading.amount):
+            return None
+        return self._lone_proof or largest.label
 
     @property
     def layer(self) -> str | None:
@@ -254,7 +260,8 @@ class Explanation(Drawn, Anomaly):
         """
         if self.intervention is None:
             return None
-        places = ((self.where, self.intervention.term), (THE_STEP, self.intervention.step))
+        place = None if self.on_step else self.where
+        places = ((place, self.intervention.term), (THE_STEP, self.intervention.step))
         for label, names in places:
             for of_term in self.evidence or ():
                 for outcome in of_term.factors if of_term.label == label else ():

@@ -16,7 +16,7 @@ from ..decompose.curve import UNKNOWN
 from ..decompose.functionals import Condition, Functional, neighbours_of, outlier
 from ..decompose.slow_steps import SlowSteps, leading
 from ..decompose.statistics import MATERIAL, Estimate
-from ..decompose.terms import OVERHEAD, Key, Terms
+from ..decompose.terms import IDLE, OVERHEAD, Key, Terms
 from ..diagnosis.certain import CertainPart
 from ..diagnosis.explanation import Explanation, amount_in_one_place
 from ..diagnosis.result import Diagnosis
@@ -180,8 +180,7 @@ def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     for part in diagnosis.certain:
         if part.from_shapes is None and part.place in named:
             continue
-        is_more_work = part.from_shapes is not None
-        why = "more work than in proportion" if is_more_work else "slower than smaller sizes"
+        why = _say_certain(part, diagnosis)
         line = f", {part.line}" if part.line else ""
         label, size, worth = part.label, part.batch, _worth(part.batch, part.step_share)
         if part.share_at_largest is not None:
@@ -199,6 +198,18 @@ def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
             is_slow_size=True,
         )
         yield part.step_share, entry
+
+
+def _say_certain(part: CertainPart, diagnosis: Diagnosis) -> str:
+    if part.from_shapes is not None:
+        return "more work than in proportion"
+    if part.key.kind == IDLE:
+        return _OF_HOST if _runs_on_host(diagnosis) else "longer than at smaller sizes"
+    return "slower than smaller sizes"
+
+
+def _runs_on_host(diagnosis: Diagnosis) -> bool:
+    return diagnosis.recording is not None and diagnosis.recording.work != KERNEL
 
 
 def _place(answer: Explanation) -> str | None:
@@ -364,9 +375,8 @@ def _say_deviation(functional: Functional, value: float, diagnosis: Diagnosis) -
 
 def _name_cause(answer: Explanation, diagnosis: Diagnosis) -> str | None:
     """The cause in a few words; None if unknown."""
-    recording = diagnosis.recording
-    on_host = recording is not None and recording.work != KERNEL
-    return _OF_HOST if on_host and answer.cause == HOST_BOUND else answer.cause
+    is_of_host = answer.cause == HOST_BOUND and _runs_on_host(diagnosis)
+    return _OF_HOST if is_of_host else answer.cause
 
 
 def _cause(answer: Explanation, diagnosis: Diagnosis) -> str | None:

@@ -96,6 +96,12 @@ def global_named(make_step: MakeStep, name: str | None) -> Any:
     return getattr(make_step, "__globals__", {}).get(name)
 
 
+def _name_function(make_step: MakeStep) -> str:
+    """The function's name in its class, without the functions that it is defined in."""
+    name = getattr(make_step, "__qualname__", type(make_step).__name__)
+    return str(name).rpartition("<locals>.")[2]
+
+
 class OwnStep(AnyWorkload):
     """Steps of a user's `make_step`."""
 
@@ -134,9 +140,7 @@ class OwnStep(AnyWorkload):
         self._spec, self._not_importable = (spec, None) if spec is not None else spec_of(make_step)
         self._make_step = make_step
         self._module = module
-        self._name: str = (
-            name or self._spec or str(getattr(make_step, "__qualname__", type(make_step).__name__))
-        )
+        self._name = name or self._spec or _name_function(make_step)
         self._kept: dict[int, Callable[[], object]] = {}
         self._calls: dict[int, int] = {}  # of each step that was made
         self._loaded: int | None = None

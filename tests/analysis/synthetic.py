@@ -33,12 +33,16 @@ def timed_steps(
 
 def profiled_step(step, batch, round_, kernels, idle_ms=1.0):
     """A profiled step whose kernels, each (layer, phase, name, ms[, further columns]), run one
-    after the other.
+    after the other; where the name is None nothing
+    runs for that time.
     """
     start = position = step * 10**12
     rows = []
     unknown = {"op": "aten::mm", "source": "torch", "flops": pd.NA, "bytes_compulsory": pd.NA}
     for layer, phase, name, time_ms, *further in kernels:
+        if name is None:
+            position += round(time_ms * 1e6)
+            continue
         place = {"step": step, "start_ns": position, "duration_ns": round(time_ms * 1e6)}
         rows.append(
             {
@@ -104,6 +108,6 @@ def work_of(*kernels):
     return pieces
 
 
-def times_of(steps, kernels):
+def times_of(steps, kernels, *, place_idle=False):
     """Exclusive times of these kernels."""
-    return kernel_times(work_of(kernels), steps)
+    return kernel_times(work_of(kernels), steps, place_idle=place_idle)

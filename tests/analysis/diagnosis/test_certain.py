@@ -47,7 +47,11 @@ def planted(kind, seed, planted_ms=PLANTED_MS, noise=0.4):
             usual_ms = 0.2 + ms * batch - (back_ms(batch) / 2 if layer == "attention" else 0.0)
             for phase in ("forward", "backward"):
                 kernels.append((layer, phase, "gemm", noisy(usual_ms), work))
-        slow_ms = 0.0 if kind.startswith("copies") else extra_ms(batch)
+        slow_ms = extra_ms(batch)
+        if kind.startswith("copies") or kind == "a wait":
+            slow_ms = 0.0
+        if kind == "a wait" and is_slow(batch):
+            kernels.append((None, None, None, noisy(planted_ms)))
         name = "fft" if kind == "another kernel" and batch >= 24 else "gemm"
         kernels.append(("mixer", "forward", name, noisy(0.1 * batch + slow_ms), work))
         kernels.append(("last", "forward", "gemm", noisy(last_ms(batch)), work))
@@ -65,7 +69,8 @@ def planted(kind, seed, planted_ms=PLANTED_MS, noise=0.4):
         noise=noise,
         drift=noise / 4,
     )
-    return diagnose(Recorded(steps, kernel_times=times_of(steps, kernels)))
+    times = times_of(steps, kernels, place_idle=True)
+    return diagnose(Recorded(steps, kernel_times=times))
 
 
 # Of each question a seed in `make test`, and the others in CI.
@@ -88,6 +93,16 @@ def test_a_certain_layer_leads_though_no_deviation_of_the_step_is_significant(ki
     assert " more at batch 24 than smaller ones ask for, " in said
     assert ("aten::copy_ runs at 24 only, from shapes" in said) == (kind == "copies")
     assert "No anomaly" not in said
+
+
+@pytest.mark.parametrize("seed", EACH_SEED)
+def test_a_wait_in_a_layer_leads_though_no_deviation_of_the_step_is_significant(seed):
+    found = planted("a wait", seed)
+    assert found.anomalies == ()
+    (part,) = found.certain
+    assert (part.label, part.batch) == ("idle in mixer forward", 24)
+    assert part.value.low < PLANTED_MS < part.value.high
+    assert find_all(found)[0].what.startswith("idle in mixer forward from 24 on: ")
 
 
 @ask_each("seed", range(2))

@@ -129,6 +129,14 @@ def make_forward(batch):
     return lambda: SHARED(inputs).sum()
 
 
+def test_a_step_has_the_name_of_its_function_wherever_it_is_defined():
+    def make_step(batch):
+        raise AssertionError
+
+    assert OwnStep(make_step).name == "make_step"
+    assert OwnStep(make_step, name="mine").name == "mine"
+
+
 @ask_each(("module", "name"), [(SHARED, "SHARED"), (nn.Linear(8, 4), None), (None, None)])
 def test_other_processes_know_a_given_module_by_its_variable(module, name):
     workload = OwnStep(make_forward, "cpu", module=module)

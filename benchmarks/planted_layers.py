@@ -186,7 +186,8 @@ def diagnose_kind(kind: str, seconds: float, has_experiments: bool) -> dict[str,
         )
         page = Page(found)
         listed = [(one.what, one.sure, dict(one.worth)) for one in page.entries[:3]]
-        first = listed[0][0] if listed else ""
+        # What is proven to save stands before the layers.
+        first = next((entry.what for entry in page.entries if entry.saving is None), "")
         confirmed = [entry for entry in page.entries if entry.sure == CONFIRMED]
         causes = [entry.what for entry in confirmed if entry.saving is None]
         return {

@@ -207,6 +207,12 @@ def planted_figures() -> Iterable[str]:
         if len(runs) >= _OFTEN and not kind.startswith(nulls):
             again[kind] = f"in **{sum(runs)} of {len(runs)}** runs of *{kind}*"
     yield f"Measured again, the layer leads {list_values(again.values())}."
+    tested = [run for run in layers if run.get("experiments") and not run["kind"].startswith(nulls)]
+    beside = [run for run in tested if run["beside"]]
+    yield (
+        "With experiments a cause is confirmed in another place than that layer in "
+        f"**{len(beside)} of {len(tested)}** runs: the wait, as one of the whole step."
+    )
     null = [run for run in layers if run["kind"] == "nothing"]
     counts = []
     for says_threads in (False, True):

@@ -75,6 +75,8 @@ class Target:
     memory_shares: Mapping[int, float] = field(default_factory=dict)
     phases: frozenset[str] = frozenset()
     operators: frozenset[str] = frozenset()  # names of the recorded operators; empty if unknown
+    # of the recorded products, by the names of their kernels; empty if unknown
+    precisions: frozenset[str] = frozenset()
     # lowest SM clock of the recorded steps at these batch sizes; None if unknown
     lowest_clock_hz: int | None = None
     # names of the parameters that recorded products multiply by; empty if unknown

@@ -6,6 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ..analysis.causes.context import OPERAND_COLUMNS, read_operands, weights_of
+from ..profiling.attribution.kernel_precision import precisions_of_products
 from ..profiling.collect.compilations import OWN
 from ..profiling.measure.configuration import Configuration
 from ..profiling.recording.store import Recording
@@ -47,9 +48,9 @@ def target_of(
     largest = peaks.get(batches[-1]) if batches else None
     memory_shares = {batch: peak / largest for batch, peak in peaks.items()} if largest else {}
     operators = recording.arrow("operators", OPERAND_COLUMNS)
-    phases = _names(operators["phase"])
-    if not phases:  # of a program, whose operators are its kernels
-        phases = _names(recording.arrow("kernels", ["phase"])["phase"])
+    kernels = recording.arrow("kernels", ["phase", "name"])
+    # a program has no operators but its kernels
+    phases = _names(operators["phase"]) or _names(kernels["phase"])
     clocks_hz = []
     for row in recording.rows("steps", ["batch", "sm_clock_hz"]):
         if row["sm_clock_hz"] and row["batch"] in batches:
@@ -62,6 +63,7 @@ def target_of(
         memory_shares,
         phases=phases,
         operators=_names(operators["op"]),
+        precisions=precisions_of_products(_names(kernels["name"])),
         lowest_clock_hz=min(clocks_hz, default=None),
         weights=weights_of(read_operands(operators, {})),
         compiled_code={batch: code[batch] for batch in batches if batch in code},

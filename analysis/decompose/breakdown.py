@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ...base.errors import CurvescopeError
 from ...base.numbers import number
 from ...profiling.attribution.kernel_precision import kernel_precision
-from ...profiling.attribution.range_names import STEP_RANGE
+from ...profiling.attribution.range_names import find_step_names
 from ...profiling.hardware.limits import Hardware, OfPeak
 from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import KERNEL, RECORDING, STEP, Recording
@@ -129,7 +129,7 @@ def _describe_host(recording: Recording, steps: pd.DataFrame) -> str:
     for table, what in (("ranges", "ranges"), ("api_calls", "calls")):
         rows = recording.frame(table, ["name", "step", "duration_ns"])
         in_step = rows["step"].isin(profiled["step"])
-        is_step = rows["name"].astype(str).str.startswith(STEP_RANGE)
+        is_step = rows["name"].isin(find_step_names(rows["name"].unique()))
         inside = rows[in_step & ~is_step & rows["duration_ns"].notna()]
         by_name = inside.groupby("name", observed=True)["duration_ns"]
         sums_ns = by_name.sum().astype(float)

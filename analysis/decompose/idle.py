@@ -23,7 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...profiling.attribution.range_names import RangeNames
+from ...profiling.attribution.range_names import RangeNames, find_step_names
 from ...profiling.recording.schema import INPUT, SAMPLED
 from ...profiling.recording.store import KERNEL, Recording
 from .breakdown import Breakdown
@@ -338,7 +338,7 @@ def _read_ranges(recording: Recording) -> StepHostSpans:
     """
     ranges = _read_spans(recording, "ranges", (*HOST_COLUMNS, "thread"))
     if recording.work == KERNEL and not recording.count_rows("api_calls"):
-        steps = [name for name in ranges["name"].unique() if _NAMES.read(str(name)).step]
+        steps = find_step_names(ranges["name"].unique())
         ranges = ranges[~ranges["name"].isin(steps)]
     sampled = _read_sampled(recording)
     if sampled.empty:

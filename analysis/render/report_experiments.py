@@ -55,6 +55,7 @@ class TestedTerm:
     step: Times  # the term in the step, at every batch size
     grid: Times  # the term alone, on the finer grid
     notes: list[str]  # observations of the runners
+    gain_indices: list[int]  # of each factor, the index of the batch size at which its gain counts
 
 
 def describe_tests(answer: Explanation, diagnosis: Diagnosis) -> dict[str, TestedTerm]:
@@ -67,6 +68,7 @@ def describe_tests(answer: Explanation, diagnosis: Diagnosis) -> dict[str, Teste
             step=_in_step(evidence, diagnosis),
             grid=_grid(evidence.alone, diagnosis.outcomes),
             notes=notes(evidence),
+            gain_indices=[outcome.gain_index for outcome in evidence.factors],
         )
     return tested
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -10,6 +10,7 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
+from ...base.words import UNKNOWN
 from ...profiling.collect.inject import FLUSH_VARIABLE, startup_path
 from ...profiling.recording.operand_numbers import LEAST_DENORMAL, CallNumbers
 from ..changed_steps import StepsWithin
@@ -22,10 +23,22 @@ from ..replay.runnable import Runnable
 # Products and convolutions in fewer bits: bf16, with half the memory traffic too, or TF32 on Ampere
 # and later.
 
+_SHORTENED = ("fp32", "tf32")  # by autocast
+
 
 def _reason_against_bf16(target: Target) -> str | None:
     precision = target.configuration.precision
-    return None if precision in (None, "fp32", "tf32") else f"the steps run in {precision} already"
+    if precision not in (None, *_SHORTENED):
+        return f"the steps run in {precision} already"
+    return _reason_of_products(target, _SHORTENED)
+
+
+def _reason_of_products(target: Target, shortened: Sequence[str]) -> str | None:
+    """Why no product gets shorter, where the recorded kernels of all say their precision."""
+    precisions = target.precisions
+    if not precisions or precisions & {*shortened, UNKNOWN}:
+        return None
+    return f"no recorded product computes in {' or '.join(shortened)}"
 
 
 def _in_bf16(workload: Any, target: Target) -> StepsWithin:
@@ -36,7 +49,9 @@ def _in_bf16(workload: Any, target: Target) -> StepsWithin:
 
 def _reason_against_tf32(target: Target) -> str | None:
     precision = target.configuration.precision
-    return None if precision in (None, "fp32") else f"the steps run in {precision}"
+    if precision not in (None, "fp32"):
+        return f"the steps run in {precision}"
+    return _reason_of_products(target, ("fp32",))
 
 
 def _in_tf32(workload: Any, target: Target) -> Any:

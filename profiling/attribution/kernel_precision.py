@@ -7,6 +7,7 @@ it unknown, as do those of kernels that compute no products: these move data, wh
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 from ...base.words import UNKNOWN
@@ -64,3 +65,11 @@ def kernel_precision(name: str) -> str:
         return UNKNOWN
     plain = name.lower()
     return next((precision for pattern, precision in _RULES if pattern.search(plain)), UNKNOWN)
+
+
+def precisions_of_products(names: Iterable[str]) -> frozenset[str]:
+    """The precisions of the kernels that compute products; `unknown` where a name does not say
+    it.
+    """
+    products = [name for name in names if kernel_names.family(name) in _PRODUCTS]
+    return frozenset(map(kernel_precision, products))

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -201,6 +201,14 @@ class RangeNames:
             op=groups.get("op"),
             batch=_number(groups.get("batch")),
         )
+
+
+_CONVENTIONS = RangeNames()
+
+
+def find_step_names(names: Iterable[object]) -> list[object]:
+    """The names of ranges that mark a step, by the known conventions."""
+    return [name for name in names if _CONVENTIONS.read(str(name)).step]
 
 
 def _groups_of(pattern: re.Pattern[str], name: str) -> Mapping[str, str | None] | None:

@@ -17,6 +17,7 @@ from curvescope.analysis.render.answer_words import sentence
 from curvescope.analysis.render.answers import render_answers
 from curvescope.analysis.render.causes import render_causes
 from curvescope.analysis.render.headline import finding_sentence
+from curvescope.analysis.render.report_experiments import describe_tests
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.cli import main
 from curvescope.profiling.recording.store import open_recording
@@ -367,6 +368,18 @@ def test_the_page_has_the_term_in_the_step_and_on_a_finer_grid(page):
     assert factors["onednn"]["taken"]["low"] > embedded(page)["confirmed_above"]
     assert factors["one_thread"]["taken"]["high"] < embedded(page)["refuted_below"]
     assert factors["channels_last"]["taken"] is None
+
+
+def test_the_page_gets_the_size_at_which_a_gain_counts(tested):
+    """The slow size of the bend, as in the terminal, and the smallest of the fixed cost."""
+    found = curvescope.explain(open_recording(tested))
+    bend, *_, fixed = found.answers
+    for answer, size in ((bend, 4), (fixed, 1)):
+        for term in answer.evidence:
+            shown = describe_tests(answer, found)[term.label]
+            pairs = zip(term.factors, shown.gain_indices, strict=True)
+            sizes = {factor.batches[index] for factor, index in pairs if factor.rounds}
+            assert sizes == {size}
 
 
 @pytest.mark.slow

@@ -12,12 +12,17 @@ from curvescope.analysis.diagnosis.remedies import insert_names
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.factor import Target
 from curvescope.experiments.factors import factor_of, step_change
+from curvescope.profiling.attribution.kernel_precision import precisions_of_products
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.recording.experiments import Scope, name_together
 
 from ..tables import ask_each
 
 OWN = Configuration.of_step("steps.py:make_step", "cpu")
+SGEMM = "ampere_sgemm_128x64_nn"
+TF32_GEMM = "cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4"
+BF16_GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1"
+BF16_ATTENTION = "pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, bfloat16_t>>"
 
 
 class Training:
@@ -121,6 +126,27 @@ def test_products_compute_in_bf16_and_the_parameters_stay_in_fp32():
     assert {parameter.dtype for parameter in workload.model.parameters()} == {torch.float32}
     half = Target(Configuration("alexnet", precision="bf16"), (2,))
     assert step_change("bf16_autocast").reason_against(half) == "the steps run in bf16 already"
+
+
+@ask_each(
+    ("kernels", "refused"),
+    [
+        ((), ()),
+        ((SGEMM,), ()),
+        ((BF16_GEMM,), ("bf16_autocast", "tf32")),
+        ((BF16_GEMM, BF16_ATTENTION), ("bf16_autocast", "tf32")),
+        ((BF16_GEMM, SGEMM), ()),
+        ((TF32_GEMM,), ("tf32",)),
+        # the name of this one says nothing
+        ((BF16_GEMM, "gemv2T_kernel_val<int, int, float, float, float, float, 128>"), ()),
+    ],
+)
+def test_products_that_are_short_by_their_kernels_are_not_made_short(kernels, refused):
+    """A model that its user stores in bf16 has no precision in its configuration."""
+    target = Target(OWN, (2,), precisions=precisions_of_products([*kernels, "elementwise"]))
+    changes = ("bf16_autocast", "tf32")
+    against = {name: step_change(name).reason_against(target) for name in changes}
+    assert tuple(name for name, why in against.items() if why is not None) == refused
 
 
 def test_inference_mode_is_for_steps_without_gradients():

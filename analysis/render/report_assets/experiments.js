@@ -3,24 +3,22 @@
 const verdictBadge = (verdict) => html("span", { class: `badge is-${verdict}` }, verdict);
 
 const whatOf = (factor) => factor.facts?.what ?? factor.factor;
-// The place of the batch size whose gain counts: the smallest of a fixed cost, else the one that is slow, as `Measurement.gain_index`.
-function gainPlace(factor) {
-  const { functional, functional_kind: kind } = factor.experiment;
-  if (kind === "fixed cost" || !factor.value) return 0;
-  const weights = new Map(functional);
-  const slow = factor.batches.map((batch) => Math.sign(factor.value.value) * (weights.get(batch) ?? 0));
-  return slow.indexOf(Math.max(...slow));
-}
-
-const gainBatch = (factor) => (factor.batches.length ? factor.batches : factor.experiment.batches)[gainPlace(factor)];
-const gainOf = (factor) => factor.gains[gainPlace(factor)];
+const gainBatch = (factor) => (factor.batches.length ? factor.batches : factor.experiment.batches)[factor.gain_index];
+const gainOf = (factor) => factor.gains[factor.gain_index];
 const withChange = (factor) => timePoints({ batches: factor.batches, times_ms: factor.changed_ms });
+
+// A term with what the page has beside its experiments.
+function withTests(run, tested, term) {
+  const { gain_indices: indices, ...beside } = run.tested[tested.functional.label][term.label];
+  const factors = term.factors.map((factor, place) => ({ ...factor, gain_index: indices[place] }));
+  return { ...term, ...beside, factors };
+}
 
 function experimentsSection(run) {
   const answers = run.explain.answers.filter((answer) => answer.evidence.length);
   if (!answers.length) return null;  // the answers say how to run them
   const host = html("div", {});
-  const show = (tested) => host.replaceChildren(...tested.evidence.flatMap((term) => termExperiments(run, tested, { ...term, ...run.tested[tested.functional.label][term.label] })));
+  const show = (tested) => host.replaceChildren(...tested.evidence.flatMap((term) => termExperiments(run, tested, withTests(run, tested, term))));
   show(answers[0]);
   const change = (one) => { show(one); redraw(); };
   const tools = answers.length > 1

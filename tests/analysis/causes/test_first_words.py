@@ -430,7 +430,9 @@ def test_equal_kernels_in_a_row_are_counted(tmp_path, advice):
 
 
 def test_a_host_without_a_device_is_told_by_its_ranges(tmp_path, refusal_of):
-    ranges = [(0.0, 50.0, "ProfilerStep#1"), (1.0, 15.0, "forward"), (17.0, 30.0, "backward")]
+    """Ranges that mark a step, the profiler's and the program's own, say nothing of it."""
+    steps = [(0.0, 50.0, "ProfilerStep#1"), (1.0, 46.0, "train_step 1")]
+    ranges = [*steps, (1.0, 15.0, "forward"), (17.0, 30.0, "backward")]
     operators = [(2.0, 1.0, "aten::mm")]
     calls = [(2.5, 0.01, "cudaLaunchKernel", 1)]
     path = trace_of(tmp_path / "host.json", [], calls, ranges, operators)

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...base.numbers import number
+from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import KERNEL
 from ..causes.host import HOST_BOUND
+from ..causes.work import MORE_WORK
 from ..decompose.curve import UNKNOWN
 from ..decompose.functionals import Condition, Functional, neighbours_of, outlier
 from ..decompose.slow_steps import SlowSteps, leading
@@ -31,6 +33,7 @@ from .deviations import (
     outlier_of,
 )
 from .remedies import UNKNOWN_SAVING, instruction, is_stable, worst_overtaken
+from .words import SAMPLES
 
 # How sure a finding is, from an experiment down to noise; each with what it rests on.
 CONFIRMED, MEASURED, ONCE = "confirmed", "measured", "measured once"
@@ -181,7 +184,9 @@ def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
         if part.from_shapes is None and part.place in named:
             continue
         is_more_work = part.from_shapes is not None
-        why = "more work than in proportion" if is_more_work else "slower than smaller sizes"
+        why = "slower than smaller sizes"
+        if is_more_work:
+            why = _count_per(MORE_WORK, diagnosis.axis)
         line = f", {part.line}" if part.line else ""
         label, size, worth = part.label, part.batch, _worth(part.batch, part.step_share)
         if part.share_at_largest is not None:
@@ -366,7 +371,14 @@ def _name_cause(answer: Explanation, diagnosis: Diagnosis) -> str | None:
     """The cause in a few words; None if unknown."""
     recording = diagnosis.recording
     on_host = recording is not None and recording.work != KERNEL
-    return _OF_HOST if on_host and answer.cause == HOST_BOUND else answer.cause
+    if on_host and answer.cause == HOST_BOUND:
+        return _OF_HOST
+    return _count_per(answer.cause, diagnosis.axis) if answer.cause else None
+
+
+def _count_per(cause: str, axis: Axis) -> str:
+    """A cause whose name counts per sample, per one of what the axis counts."""
+    return cause.replace(f"per {SAMPLES.one}", f"per {axis.one}")
 
 
 def _cause(answer: Explanation, diagnosis: Diagnosis) -> str | None:

@@ -160,7 +160,8 @@ def fit_pieces(
     if errors is None:
         noise, degrees = _noise(x, y, weights, pieces)
     whole = min(float(rest[0, -1]) for rest in squares.values())
-    smooth_noise = math.sqrt(max(whole, 0.0) / max(count - 2, 1))
+    squares_each = max(whole, 0.0) / max(count - 2, 1)
+    smooth_noise = float(np.median(relative)) * math.sqrt(squares_each)
     return Fit(x, y, tuple(pieces), noise, degrees, smooth_noise, relative * noise)
 
 

@@ -357,7 +357,10 @@ def _rise(fit: Fit, *, may_outgrow: bool) -> Named | None:
     power = _power(sizes[top], times[top])
     if may_outgrow and power > _PROPORTION and rates[-1] < _FELL * rates.max():
         return Named(shape=Shape.SUPER, rival="work in proportion to the size")
-    short = np.flatnonzero(rates < _FULL * rates.max())
+    # a slow size that the pieces smooth over is no plateau either
+    measured = sizes / fit.times
+    is_short = (rates < _FULL * rates.max()) | (measured < (_FULL - fit.errors) * rates.max())
+    short = np.flatnonzero(is_short)
     full = int(short[-1]) + 1 if len(short) else 0
     if full == len(sizes) or sizes[-1] < _TWICE * sizes[full]:
         return None

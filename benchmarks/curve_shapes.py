@@ -1,12 +1,13 @@
 """How often the shapes of `explain` of a table are right: simulated curves with and without a jump,
 and the curves of `benchmarks/published/sealed`, which others published and nobody fitted.
 
-    python -m benchmarks.curve_shapes [--count 1000] [--sealed]
+    python -m benchmarks.curve_shapes [PART …] [--count 1000]
 
-writes benchmarks/results/curve_shapes.json. Null curves have a fixed and a proportional part, a
-knee, or saturate, or have a shape that no rule knows, over 5 to 64 sizes (doubling, every one, or
-drawn), with noise of 0.5 to 10 %. Curves with a jump of 20 % have noise of 3 % and at least four
-sizes before and behind it. The prices of the rule were chosen on curves of other seeds.
+writes the parts of benchmarks/results/curve_shapes.json. Null curves have a fixed and a
+proportional part, a knee, or saturate, or have a shape that no rule knows, over 5 to 64 sizes
+(doubling, every one, or drawn), with noise of 0.5 to 10 %. Curves with a jump of 20 % have noise
+of 3 % and at least four sizes before and behind it. The prices of the rule were chosen on curves
+of other seeds.
 """
 
 from __future__ import annotations
@@ -409,27 +410,29 @@ def _read_batches(path: Path, pattern: str | None) -> list[int]:
         return decode_steps(recording)["batch"].tolist()
 
 
+PARTS: dict[str, Callable[[int], object]] = {
+    "null": count_claims,
+    "null_other": lambda count: count_claims(count, 502, draw_other),
+    "jump": count_found,
+    "possible": lambda count: count_possible(count // 3),
+    "tables": lambda _: score_tables(),
+    "lists": lambda _: compare_lists(),
+    "sealed": lambda _: score_sealed("labels.json"),
+    "later": lambda _: score_sealed("later.json"),
+}
+
+
 def main() -> None:
-    """Simulate, and write the result."""
+    """Score the parts that are asked for, and write each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--sealed", action="store_true", help="score the sealed curves, too")
+    parser.add_argument("part", nargs="*", choices=PARTS, help="default: all")
+    parser.add_argument("--count", type=int, default=1000, help="of simulated curves")
     args = parser.parse_args()
-    kept = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
-    result = {
-        **kept,
-        "null": count_claims(args.count),
-        "null_other": count_claims(args.count, 502, draw_other),
-        "jump": count_found(args.count),
-        "possible": count_possible(args.count // 3),
-        "tables": score_tables(),
-        "lists": compare_lists(),
-    }
-    if args.sealed:
-        result["sealed"] = score_sealed("labels.json")
-        result["later"] = score_sealed("later.json")
-    RESULT.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result))
+    for name in args.part or PARTS:
+        scored = PARTS[name](args.count)
+        kept = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
+        RESULT.write_text(json.dumps({**kept, name: scored}, indent=1) + "\n")
+        print(name, json.dumps(scored))
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ SLOW, SWITCH, FAULTS, TILES = (
     "wave and tile quantisation",
 )
 WORK, VALUES, COPIES = (
-    "more work than in proportion",
+    "more work per sample",
     "values of the operands",
     "copies of operands",
 )

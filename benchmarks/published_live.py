@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from benchmarks import planted_steps
 from benchmarks.evidence import markdown
-from benchmarks.planted_causes import STILL, kept_runs
+from benchmarks.planted_causes import STILL, WORK, kept_runs
 from benchmarks.public_steps import run, runs_of
 
 KEPT = Path(__file__).parent / "results" / "published_live.jsonl"
@@ -34,7 +34,6 @@ DISTURBED = KEPT.with_name("published_live_disturbed.jsonl")
 LATER = KEPT.with_name("planted_causes_later.jsonl")
 
 SWITCH, SLOW, TILES = "algorithm switch", "slow library call", "wave and tile quantisation"
-WORK = "more work than in proportion"
 
 
 class Applied(nn.Module):

@@ -16,8 +16,7 @@ from .case import Case, Cause, Intervention, TermUses, Use, sum_ms, total
 from .evidence import Claim, Strength, cite
 from .single_profile import ProfiledStep, Suggestion, fact
 
-# More work than in proportion: a layer's operators do more work, or others, than the batch size
-# asks for.
+# More work per sample: a layer's operators do more work, or others, than the batch size asks for.
 #
 # A time is work over rate, T = W·τ, so with ω the mean of W/b a functional Σ c·T is Σ c·(W − ωb)·τ,
 # which is this cause, plus ω·Σ c·b·τ, the same work done more slowly, which is left to all other
@@ -27,7 +26,7 @@ from .single_profile import ProfiledStep, Suggestion, fact
 #
 # Amount: exact, from shapes and recorded times; no experiment can tell more.
 
-MORE_WORK = "more work than in proportion"
+MORE_WORK = "more work per sample"
 _REFUTATION_OF_MORE_WORK = (
     "The operators have other shapes, or run at other batch sizes, than recorded."
 )
@@ -45,11 +44,11 @@ class _Part(NamedTuple):
     unit: str  # what its work is counted in; empty where it runs at one size, and needs no count
     work: Mapping[int, float]  # of sizes at which it runs
     times_ms: Mapping[int, float]
-    more_ms: Mapping[int, float]  # the part of the functional that is more work than in proportion
+    more_ms: Mapping[int, float]  # the part of the functional that is more work per sample
 
 
 def weights_of_work(term: TermUses) -> tuple[dict[int, float], float]:
-    """The part of a term's functional that is more work than in proportion, as weights of the
+    """The part of a term's functional that is more work per sample, as weights of the
     term's times.
 
     By batch size, empty if no work is known; and the time at the larger one whose work is known,

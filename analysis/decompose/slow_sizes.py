@@ -2,7 +2,7 @@
 
 One of these holds of the size:
 
-1. A layer does more work than in proportion, by the shapes of its operators. This is counted and
+1. A layer does more work per sample, by the shapes of its operators. This is counted and
    needs no test; it is worth a word from 2 % of the step on.
 2. The step lies off its neighbours, by a test of all sizes (Holm, 5 %), and by `Curve.least` of its
    time.

@@ -142,7 +142,7 @@ def layer_label(layer: str, layer_class: str | None) -> str:
 
 @dataclass(frozen=True)
 class TermWork:
-    """The part of a term's contribution that is more work than in proportion, see `causes.work`."""
+    """The part of a term's contribution that is more work per sample, see `causes.work`."""
 
     # the part, in the functional's unit; the rest of the contribution is the same work done more
     # slowly. None if no work is known.
@@ -166,7 +166,7 @@ class Share:
     # line of the program with most of its time at the largest batch size, e.g. `model.py:41`; None
     # if unknown.
     line: str | None = None
-    # the part that is more work than in proportion; None if the term has no kernels
+    # the part that is more work per sample; None if the term has no kernels
     work: TermWork | None = None
     label: str = field(init=False)  # name of the term
 

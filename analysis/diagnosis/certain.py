@@ -96,7 +96,7 @@ def _follow(part: CertainPart, curve: Curve, layers: Terms) -> CertainPart:
 
 
 def _count_work(curve: Curve, tested: Mapping[Functional, Sequence[Case]]) -> Iterator[CertainPart]:
-    """The layers whose operators do more work than in proportion, by their shapes."""
+    """The layers whose operators do more work per sample, by their shapes."""
     for functional, cases in tested.items():
         for layer, counted in _group_counted(cases).items():
             largest = max(counted, key=lambda part: part.share.value.value)
@@ -117,7 +117,7 @@ class _Counted(NamedTuple):
 
 
 def _group_counted(cases: Sequence[Case]) -> dict[Key, list[_Counted]]:
-    """The terms that do more work than in proportion, by layer."""
+    """The terms that do more work per sample, by layer."""
     layers: dict[Key, list[_Counted]] = {}
     for case in cases:
         work, claim = case.share.work, weigh_more_work(case)

@@ -215,7 +215,7 @@ def _describe(
 
 
 def _find_work(uses: TermUses, key: Key, terms: Terms) -> TermWork:
-    """The part of a term of kernels that is more work than in proportion."""
+    """The part of a term of kernels that is more work per sample."""
     weights, known_ms = weights_of_work(uses)
     value = None
     if weights:

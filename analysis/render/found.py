@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...base.numbers import number
+from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import KERNEL
 from ..causes.host import HOST_BOUND
+from ..causes.work import MORE_WORK
 from ..decompose.curve import UNKNOWN
 from ..decompose.functionals import Condition, Functional, neighbours_of, outlier
 from ..decompose.slow_steps import SlowSteps, leading
@@ -31,6 +33,7 @@ from .deviations import (
     outlier_of,
 )
 from .remedies import UNKNOWN_SAVING, instruction, is_stable, worst_overtaken
+from .words import SAMPLES
 
 # How sure a finding is, from an experiment down to noise; each with what it rests on.
 CONFIRMED, MEASURED, ONCE = "confirmed", "measured", "measured once"
@@ -202,7 +205,7 @@ def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
 
 def _say_certain(part: CertainPart, diagnosis: Diagnosis) -> str:
     if part.from_shapes is not None:
-        return "more work than in proportion"
+        return _count_per(MORE_WORK, diagnosis.axis)
     if part.key.kind == IDLE:
         return _OF_HOST if _runs_on_host(diagnosis) else "longer than at smaller sizes"
     return "slower than smaller sizes"
@@ -375,8 +378,14 @@ def _say_deviation(functional: Functional, value: float, diagnosis: Diagnosis) -
 
 def _name_cause(answer: Explanation, diagnosis: Diagnosis) -> str | None:
     """The cause in a few words; None if unknown."""
-    is_of_host = answer.cause == HOST_BOUND and _runs_on_host(diagnosis)
-    return _OF_HOST if is_of_host else answer.cause
+    if answer.cause == HOST_BOUND and _runs_on_host(diagnosis):
+        return _OF_HOST
+    return _count_per(answer.cause, diagnosis.axis) if answer.cause else None
+
+
+def _count_per(cause: str, axis: Axis) -> str:
+    """A cause whose name counts per sample, per one of what the axis counts."""
+    return cause.replace(f"per {SAMPLES.one}", f"per {axis.one}")
 
 
 def _cause(answer: Explanation, diagnosis: Diagnosis) -> str | None:

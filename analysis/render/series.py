@@ -23,6 +23,7 @@ from .text import render_curve
 from .words import dim, join_texts, list_values, note_hidden
 
 _SHOWN = 25
+_DOUBTS = 3  # of several curves, the largest
 _LARGE = 0.1  # share of the time, from which on what may be noise is worth another measurement
 _NO_PAIR = "No curve has two sizes to compare: measure more of them."
 _NO_EDGE = "No edge and no slow size."
@@ -165,11 +166,19 @@ def render_series(
         hidden = note_hidden(len(shapes) - _SHOWN, "shape", "shapes")
         smaller = note_hidden(len(events) - _SHOWN, "smaller", "smaller ones")
         notes += [note.plain for note in smaller]
-    noises = [100 * series.noise for series in listed]
-    error = f"{min(noises):.2g} to {max(noises):.2g} %"
-    notes.append(f"A single time has a standard error of {error}, see each curve.")
+    noises = [series.noise for series in listed]
+    extremes = [f"{100 * noise:.2g}" for noise in (min(noises), max(noises))]
+    error = " to ".join(dict.fromkeys(extremes))
+    notes.append(f"A single time has a standard error of {error} %, see each curve.")
     shown = map(Text, shapes[:limit])
-    return Group(head, *shown, *hidden, *dim(notes))
+    return Group(head, *shown, *hidden, *dim([*_doubts_of_several(listed), *notes]))
+
+
+def _doubts_of_several(listed: Sequence[TimedCurve]) -> list[str]:
+    """The largest edges that noise may be, each with its curve."""
+    doubts = [(event, series) for series in listed for event in _list_doubts(series)]
+    doubts.sort(key=lambda pair: -pair[0].share)
+    return [f"{name_of(series)}: {_doubt_sentence(event)}" for event, series in doubts[:_DOUBTS]]
 
 
 def _count_curves(listed: Sequence[TimedCurve]) -> str:

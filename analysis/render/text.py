@@ -217,7 +217,7 @@ def _terms_table(explanation: Explanation) -> TextTable:
 
 
 def _more_work(term: Share, whole: float) -> str:
-    """The part of a share that is more work than in proportion; empty if it is unknown,
+    """The part of a share that is more work per sample; empty if it is unknown,
     or small.
     """
     value = term.work.value if term.work else None

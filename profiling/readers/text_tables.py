@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ...base.errors import CurvescopeError
-from .time_columns import clean, describe_column, describe_columns, size_axis, unit_ns
+from .time_columns import UNIT, clean, describe_column, describe_columns, size_axis, unit_ns
 
 DELIMITED = (",", "\t", ";")
 _SPACES = re.compile(r"\s{2,}|\t")
@@ -25,11 +25,18 @@ _BOX = str.maketrans("│┃║", "|||")
 _BARE = re.compile(r"[\d.,]+")
 _SIZE_CELL = re.compile(r"(?P<word>[a-z][a-z _-]*?)?\s*[=: ]?\s*(?P<size>\d{1,9})", re.IGNORECASE)
 _LEAST_WIDE = 3  # sizes in a heading, to be a table with a column for each
-# a number with its unit, as in `12.3 ms` or `5.1 ± 0.2`
+# a number with its unit, as in `12.3 ms` or `5.1 ± 0.2`; of `8K` nobody knows the number
 _CELL = re.compile(
     r"[~≈<>]?\s*(?P<value>[+-]?(?:\d[\d,  ']*)?\.?\d+(?:e[+-]?\d+)?)\s*"
-    r"(?:(?:±|\+/?-)\s*(?P<spread>[\d.,]+(?:e[+-]?\d+)?)\s*)?(?P<unit>[a-zµμ/%×]*)\.?",
+    r"(?:(?:±|\+/?-)\s*(?P<spread>[\d.,]+(?:e[+-]?\d+)?)\s*)?(?P<unit>(?![km]\.?$)[a-zµμ/%×]*)\.?",
     re.IGNORECASE,
+)
+_DECIMAL_COMMA = re.compile(r"(?<![\d.,])(?:0,\d+|\d[\d.]*,(?:\d\d?|\d{4,}))(?![\d.,])")
+_GROUP_POINT = re.compile(r"(?<=\d)\.(?=\d{3}(?!\d))")
+_LAST_COMMA = re.compile(r"(?<=\d),(?=\d+(?![\d.,]))")
+# between a number and its unit, or before a bracket, no cell ends
+_INSIDE_CELL = re.compile(
+    rf"(?<=\d)\s+(?=(?:{UNIT}|[a-z]+/s(?:ec)?)(?:\s|$))|\s+(?=[(\[])", re.IGNORECASE
 )
 # one part of `Batch size: 8, config: {"BLOCK_M": 16}, kernel time: 12.3 us`
 _LABELLED = re.compile(
@@ -45,7 +52,7 @@ class TextTable:
 
     names: tuple[str, ...]  # headings
     rows: list[list[str]]  # cells
-    line: int  # line of the heading, from 1
+    line: int  # line before its first row, from 1
     delimiter: str = ","  # what parts its cells
 
 
@@ -119,6 +126,17 @@ def parse_cell(text: str) -> tuple[float, float | None, str] | None:
     return value, float(spread.replace(",", "")) if spread else None, match["unit"]
 
 
+def has_decimal_commas(cells: Sequence[str]) -> bool:
+    """Whether the commas of a column part whole numbers from decimals: `3,2`, unlike `1,210`."""
+    return any(map(_DECIMAL_COMMA.search, cells))
+
+
+def point_decimals(cell: str) -> str:
+    """A cell with points for decimal commas: `1.210,5` is `1210.5`."""
+    ungrouped = _GROUP_POINT.sub("", cell)
+    return _LAST_COMMA.sub(".", ungrouped)
+
+
 def widen(table: TextTable) -> TextTable:
     """The table with a row for each size; one that has a column for each size is turned."""
     first, *rest = table.names
@@ -157,14 +175,15 @@ def _table_at(lines: Sequence[str], place: int) -> TextTable | None:
         if len(names) < 2 or all(_BARE.fullmatch(name) for name in names):
             continue
         following = _rows_below(lines, place + 1, delimiter, len(names))
-        first = next((row for row in following if row), None)
+        begins = ((between, row) for between, row in enumerate(following) if row)
+        between, first = next(begins, (0, None))
         if first is None:
             continue
         wide = widen(TextTable(tuple(names), [first], place + 1, delimiter))
         if not _is_of_times(wide.names, wide.rows[0]):
             continue
         rows = [first, *filter(None, following)]
-        return TextTable(tuple(map(clean, names)), rows, place + 1, delimiter)
+        return TextTable(tuple(map(clean, names)), rows, place + 1 + between, delimiter)
     return None
 
 
@@ -220,6 +239,8 @@ def _rows_below(
             yield []
             continue
         cells = _split(line, delimiter)
+        if delimiter == "  " and len(cells) != count:
+            cells = _split(line, " ")
         if len(cells) != count:
             if delimiter in DELIMITED and len(cells) > 1:
                 raise CurvescopeError(
@@ -251,7 +272,7 @@ def _split(line: str, delimiter: str) -> list[str]:
             return [line]
     if delimiter == "  ":
         return _SPACES.split(line)
-    return re.sub(r"\s+([(\[])", r"\1", line).split()
+    return _INSIDE_CELL.sub("", line).split()
 
 
 def _is_of_times(names: Sequence[str], first: Sequence[str]) -> bool:

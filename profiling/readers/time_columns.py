@@ -39,8 +39,8 @@ _NS_PER = {
 _FLOPS = {"gflop": 1e9, "tflop": 1e12, "top": 1e12, "pflop": 1e15}
 _STEPS = "step|steps|it|iter|iters|iteration|token|tok|batch|batches|call|pass|forward"
 _SAMPLES = "sample|image|img|seq|sequence|request|req|query|item|prompt"
-_UNIT = "|".join(sorted(map(re.escape, _NS_PER), key=len, reverse=True))
-_TIME = re.compile(rf"(?P<unit>{_UNIT})(?:\s*(?:/|per)\s*(?P<per>{_STEPS}|{_SAMPLES}))?")
+UNIT = "|".join(sorted(map(re.escape, _NS_PER), key=len, reverse=True))
+_TIME = re.compile(rf"(?P<unit>{UNIT})(?:\s*(?:/|per)\s*(?P<per>{_STEPS}|{_SAMPLES}))?")
 _RATE = re.compile(
     r"(?P<what>[a-z]+)\s*(?:/|per|p)\s*(?:s|sec|second)(?P<each>\s*/\s*(?:user|req|request))?"
 )
@@ -51,12 +51,14 @@ _OF_STEPS = {"it", "iter", "iters", "iteration", "iterations", "step", "steps", 
 _FLOP_RATE = re.compile(r"(?P<unit>gflop|tflop|top|pflop)s?(?:\s*/\s*s)?")
 # Servers print these in ms, with the unit or without.
 _IN_MS = re.compile(r"\b(?:tpot|itl|inter[ -]token latency|time per output token)\b")
+_OF_TOKENS = re.compile(rf"{_IN_MS.pattern}|s ?(?:/|per) ?tok|\btok(?:ens?)? ?(?:/|per) ?s|\btps\b")
 # Time columns that another one is taken before, by what they are of.
 _RANKS = (
     re.compile(r"\b(?:p ?\d\d(?:\.\d+)?|max|min|worst|best|tail|\d\d%)\b"),
     re.compile(r"\b(?:ttft|ttfp|first)\b"),
     re.compile(r"\b(?:e2e|e2el|request|total|elapsed|duration)\b"),
 )
+_BESIDE_UNIT = re.compile(r"\s*(?:[,;±]|\+/?-)\s*")  # in brackets, as in `(ms, p50)`
 # Measures that tell no curves apart.
 _MEASURE = re.compile(
     r"\b(?:speed ?up|gain|improvement|delta|change|ratio|diff|difference|bandwidth|bw|memory|mem|"
@@ -135,6 +137,15 @@ def describe_columns(names: Sequence[str]) -> list[Column]:
     return [beside_word(column) for column in columns]
 
 
+def name_counted(column: Column, axis: str) -> str:
+    """What passes in a step, plural, where the axis does not say it: TPOT at 8 clients is of 8
+    tokens.
+    """
+    if _OF_TOKENS.search(column.name.lower()):
+        return "tokens"
+    return "requests" if axis == "concurrency" else ""
+
+
 def is_measure(name: str) -> bool:
     """Whether a heading is of another measured value, which tells no curves apart."""
     return _MEASURE.search(re.sub(r"[_\-]+", " ", name.lower())) is not None
@@ -153,18 +164,25 @@ def size_axis(word: str) -> str | None:
 def _without_unit(name: str) -> tuple[str, str | None]:
     """A heading and its unit: in brackets, or as its last word."""
     if match := re.fullmatch(r"(.*?)\s*[(\[]\s*([^)\]]+?)\s*[)\]](.*)", name):
-        unit = match[2].strip()
-        if _TIME.fullmatch(unit) or _find_rate(unit) is not None or _FLOP_RATE.fullmatch(unit):
-            return f"{match[1]} {match[3]}".strip(), unit
-        return f"{match[1]} {match[3]}".strip(" _"), unit
+        outside = f"{match[1]} {match[3]}".strip(" _")
+        inside = _BESIDE_UNIT.split(match[2])
+        for part in filter(_is_unit, inside):
+            others = [other for other in inside if other != part]
+            return " ".join([outside, *others]).strip(), part
+        bare, unit = _without_unit(outside)
+        return bare, unit or match[2]
     parts = re.split(r"[\s_]+", name)
     for count in (3, 2, 1):
         last = " ".join(parts[-count:])
-        if len(parts) >= count and (
-            _TIME.fullmatch(last) or _find_rate(last) is not None or _FLOP_RATE.fullmatch(last)
-        ):
+        if len(parts) >= count and _is_unit(last):
             return " ".join(parts[:-count]), last
     return name, None
+
+
+def _is_unit(text: str) -> bool:
+    """Whether a text is a unit of time, of a rate or of operations a second."""
+    is_time = _TIME.fullmatch(text) or _FLOP_RATE.fullmatch(text)
+    return bool(is_time) or _find_rate(text) is not None
 
 
 def _find_rate(text: str) -> str | None:

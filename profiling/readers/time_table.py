@@ -23,7 +23,7 @@ import pyarrow.csv
 
 from ...base.errors import CurvescopeError
 from ..attribution.profile import Options
-from ..recording.axis import BATCH
+from ..recording.axis import BATCH, Axis
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter
 from .source import Source
@@ -31,9 +31,11 @@ from .text_tables import (
     DELIMITED,
     TextTable,
     find_tables,
+    has_decimal_commas,
     headings_of,
     json_keys,
     parse_cell,
+    point_decimals,
     tables_of_json,
 )
 from .time_columns import (
@@ -42,6 +44,7 @@ from .time_columns import (
     clean,
     describe_columns,
     is_measure,
+    name_counted,
     unit_ns,
 )
 from .values import LATEST_NS, MOST_I32, REPEATS_ALIKE
@@ -177,7 +180,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """Write each row as a published time; CurvescopeError without one."""
     del options  # no option of a profile has a meaning for a table
     rows = _Rows()
-    axes = set()
+    axes: set[Axis] = set()
     for table in _tables(source):
         axes.add(_take(table, rows))
     if not rows.count:
@@ -187,13 +190,13 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     writer.write("steps", columns)
     writer.count_lost("rows_unreadable", rows.left_out)
     devices = sorted({device for _, device in names if device})
-    axis = axes.pop() if len(axes) == 1 else BATCH
+    axis = axes.pop() if len(axes) == 1 else Axis()
     writer.update(
         recording_type="table",
         noise=None,
         device={"name": devices[0]} if len(devices) == 1 else None,
         batches=sorted(set(batch.tolist())),
-        **({} if axis == BATCH else {"axis": {"name": axis, "unit": axis}}),
+        **({} if axis.unit == "samples" else {"axis": axis.entry}),
     )
 
 
@@ -268,7 +271,7 @@ def _place_of(columns: Sequence[Column], *kinds: str) -> int | None:
     return next((place for place, column in enumerate(columns) if column.kind in kinds), None)
 
 
-def _take(cells: _Cells, rows: _Rows) -> str:
+def _take(cells: _Cells, rows: _Rows) -> Axis:
     """Add the rows of a table, a curve for each of its columns of times; the axis of its sizes."""
     columns = cells.columns
     numbers = [_Numbers.of(text) for text in cells.texts]
@@ -293,7 +296,8 @@ def _take(cells: _Cells, rows: _Rows) -> str:
         counted = np.full(len(ns), np.nan) if averaged is None else numbers[averaged].values
         spreads = _relative_spread(columns, numbers, place, spread, ns)
         rows.add(sizes[kept].astype(np.int64), ns[kept], counted[kept], spreads[kept], curves[kept])
-    return columns[size].axis or BATCH
+    axis = columns[size].axis or BATCH
+    return Axis(axis, name_counted(columns[timed[0]], axis))
 
 
 @dataclass(frozen=True)
@@ -316,6 +320,8 @@ class _Numbers:
             pass
         coded = text.dictionary_encode()
         distinct = coded.dictionary.to_pylist()
+        if has_decimal_commas(distinct):
+            distinct = list(map(point_decimals, distinct))
         values, spreads, units = np.full((3, len(distinct)), np.nan)
         nothing = np.zeros(len(distinct), bool)
         for index, cell in enumerate(distinct):

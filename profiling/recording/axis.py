@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.errors import CurvescopeError
@@ -23,6 +23,8 @@ class Axis:
 
     # name of the axis, e.g. batch, tokens or resolution; the argument of a user's `make_step`
     name: str = BATCH
+    # what one value counts, plural, where neither the name nor `samples` says it
+    counted: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -32,8 +34,9 @@ class Axis:
 
     @property
     def unit(self) -> str:
-        """What one value counts, plural: samples for a batch, else the name, e.g. tokens."""
-        return "samples" if self.name == BATCH else self.name
+        """What one value counts, plural: as recorded, else samples for a batch, else the name."""
+        usual = "samples" if self.name == BATCH else self.name
+        return self.counted or usual
 
     @property
     def one(self) -> str:
@@ -68,4 +71,7 @@ class Axis:
 def axis_of(meta: Mapping[str, Any]) -> Axis:
     """The axis of a recording, by its `recording.json`; batch if it names none."""
     entry = meta.get("axis")
-    return Axis(str(entry["name"])) if isinstance(entry, Mapping) and entry.get("name") else Axis()
+    if not isinstance(entry, Mapping) or not entry.get("name"):
+        return Axis()
+    unit = str(entry.get("unit", ""))
+    return Axis(str(entry["name"]), unit if _NAME.fullmatch(unit) else "")

@@ -62,6 +62,15 @@ def test_two_jumps_are_no_part_of_the_noise(noise):
     assert sum({9, 33} <= set(begins(fit)) for fit in fits) >= 18
 
 
+def test_what_a_smooth_line_misses_is_a_share_of_the_times_whatever_their_error():
+    times = (8 + EVERY) * (1 + 0.5 * (EVERY > 9))
+    missed = [
+        fit_pieces(EVERY, times, np.full(len(EVERY), error)).smooth_noise for error in (0.01, 0.05)
+    ]
+    assert missed == pytest.approx([fit_pieces(EVERY, times).smooth_noise] * 2, rel=0.5)
+    assert missed[0] < 0.2
+
+
 def test_a_smooth_curve_is_one_piece_on_any_axis():
     for sizes in (EVERY, 2.0 ** np.arange(12), np.array([1, 2, 3, 50, 51, 52, 400.0])):
         for times in (10 + sizes, 5 + np.sqrt(sizes), sizes**2 + 4):

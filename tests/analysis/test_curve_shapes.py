@@ -87,6 +87,14 @@ def test_edges_without_a_common_number_are_no_stairs():
     assert shapes[0].shape == "edges"
 
 
+def test_a_plateau_begins_behind_a_slow_size_that_may_be_noise():
+    sizes = np.array([16, 32, 64, 96, 128, 256.0])
+    rates = np.array([1050.2, 1800.7, 2011.0, 1600.3, 2100.5, 2140.0])
+    claims, (plateau,) = found(sizes, sizes / rates)
+    assert not claims
+    assert (plateau.shape, plateau.at) == ("plateau", 128)
+
+
 def test_a_floor_and_then_proportion_is_a_knee_and_a_full_rate_a_plateau():
     sizes = 2.0 ** np.arange(10)
     assert found(sizes, noisy(np.maximum(20, sizes)))[1][0].shape == "knee"

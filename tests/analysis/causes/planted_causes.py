@@ -157,7 +157,7 @@ PLANS = {
         kernel=lambda b: ("maxwell_sgemm_128x64_nn", (12.0 if b == _LAST else 3.0) * b, {}),
         calls=_at_last(4, 1),
     ),
-    "more work than in proportion": Plan(
+    "more work per sample": Plan(
         kernel=lambda b: ("maxwell_sgemm_128x64_nn", 3.0 * b**2 / 8, {"op": "aten::bmm", "flops": 10**9 * b**2})
     ),
     "wave and tile quantisation": Plan(kernel=_waves),

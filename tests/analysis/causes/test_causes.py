@@ -524,4 +524,4 @@ def test_operators_of_a_size_that_torch_no_longer_compiles_are_no_more_work():
     eager = replace(PLANS["recompile limit"], kernel=kernel)
     assert explained(eager).largest_cause.cause == "recompile limit"
     untold = replace(eager, compiled_code=None)
-    assert explained(untold).largest_cause.cause == "more work than in proportion"
+    assert explained(untold).largest_cause.cause == "more work per sample"

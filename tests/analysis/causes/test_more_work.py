@@ -1,4 +1,4 @@
-"""What is more work than in proportion, and what is the same work done more slowly; by
+"""What is more work per sample, and what is the same work done more slowly; by
 arithmetic.
 """
 

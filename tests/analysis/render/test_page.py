@@ -14,6 +14,7 @@ from curvescope.analysis.diagnosis.explain import diagnose, explain
 from curvescope.analysis.render.cells import fit_finding
 from curvescope.analysis.render.found import SURE, find_all
 from curvescope.analysis.render.page import LINES, Page, _group
+from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import open_recording
 
 from ...shared import EXAMPLE, ROOT
@@ -158,8 +159,15 @@ def test_a_line_that_misses_by_more_than_the_fixed_cost_tells_none():
 
 def test_the_verdict_says_that_a_layer_costs_more_where_the_step_does_not_show_it():
     page = Page(planted("copies", 0))
-    said = "mixer forward costs more from batch 24 on: more work than in proportion (measured)."
+    said = "mixer forward costs more from batch 24 on: more work per sample (measured)."
     assert page.verdict().startswith(said)
+
+
+def test_more_work_is_counted_per_one_of_the_axis():
+    diagnosis = planted("copies", 0)
+    of_tokens = replace(diagnosis.recorded, axis=Axis("tokens"))
+    verdict = Page(replace(diagnosis, recorded=of_tokens)).verdict()
+    assert "costs more from tokens 24 on: more work per token (measured)." in verdict
 
 
 def test_names_have_the_room_of_a_wide_terminal(diagnosis_of):

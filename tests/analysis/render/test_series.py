@@ -30,6 +30,7 @@ def printed(listed):
 
 
 EDGES = {size: 10 + size / 8 + 20 * (size > 48) for size in (*range(8, 97, 8), 49, 50)}
+SMOOTH = dict(enumerate(range(5, 15), 1))
 SLOW = {1: 32.1, 2: 32.0, 4: 32.2, 8: 32.0, 9: 5.5, 16: 5.6, 32: 5.9}
 
 
@@ -55,10 +56,20 @@ def test_a_large_edge_that_may_be_noise_is_worth_another_measurement():
     assert "may be noise" not in printed(explained({"a": EDGES}, noise=0.01))
 
 
+def test_of_several_curves_a_large_edge_that_may_be_noise_is_said_with_its_curve():
+    rows = {1: 3.0, 2: 3.2, 4: 3.5, 8: 4.3, 16: 7.9, 32: 9.0}
+    shown = " ".join(printed(explained({"smooth": SMOOTH, "bump": rows})).split())
+    assert "bump: 16 takes" in shown
+    assert "which may be noise: measure 8 and 16 several times." in shown
+
+
+def test_one_error_of_several_curves_is_said_once():
+    shown = printed(explained({"a": SMOOTH, "b": SMOOTH}, noise=0.02))
+    assert "A single time has a standard error of 2 %, see" in shown
+
+
 def test_several_curves_are_a_table_and_one_is_a_picture():
-    both = printed(
-        explained({"slow": SLOW, "edge": EDGES, "smooth": dict(enumerate(range(5, 15), 1))})
-    )
+    both = printed(explained({"slow": SLOW, "edge": EDGES, "smooth": SMOOTH}))
     assert "3 curves, 1 without an edge or a slow size" in both
     assert [line.split()[0] for line in both.splitlines() if "%" in line][:2] == ["slow", "edge"]
     assert "●" not in both

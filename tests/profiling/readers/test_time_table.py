@@ -8,6 +8,7 @@ import pytest
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import import_profile, time_table
+from curvescope.profiling.recording.axis import axis_of
 from curvescope.profiling.recording.store import open_recording
 
 from ...tables import ask_each
@@ -78,6 +79,10 @@ def test_a_markdown_table_of_an_issue_is_two_curves_without_the_speedup(tmp_path
         "bs;time (ms)\n1;2\n2;3\n4;5\n",
         "batch size   step time (s)\n1   0.002\n2   0.003\n4   0.005\n",
         "batch ms\n1 2\n2 3\n4 5\n",
+        "batch;Zeit (ms)\n1;2,0\n2;3,0\n4;5,0\n",
+        "batch  time  rate\n1  2 ms  500 img/s\n2 3.0 ms 667 img/s\n4  5000us   800 img/s\n",
+        "batch | time (mean ± std, ms)\n--|--\n1|2 ± 0.1\n2|3 ± 0.1\n4|5 ± 0.1\n",
+        "batch\tLatency ms (± std)\n1\t2±0.1\n2\t3±0.1\n4\t5±0.1\n",
         "# of one card\nbatch_size,samples/s\n1,500\n2,666.66667\n4,800\n",
         "batch | images/s\n--|--\n1|500\n2|666.66667\n4|800\n",
         "bs  ms/image\n1  2\n2  1.5\n4  1.25\n",
@@ -125,7 +130,18 @@ def test_a_servers_table_is_its_time_per_token_and_not_to_the_first(tmp_path):
     )
     recording = imported(tmp_path, text)
     assert curves(recording) == {"1k/8k": {4: 3680, 8: 4000}, "8k/1k": {4: 3950, 8: 4590}}
-    assert recording.meta["axis"]["name"] == "concurrency"
+    assert recording.meta["axis"] == {"name": "concurrency", "unit": "tokens"}
+
+
+def test_a_comma_is_decimal_where_the_column_says_so(tmp_path):
+    text = "batch;ms;images/s\n1;1.210,5;1,210\n2;3.500;2,420\n4;7,25;4,840\n"
+    ms = curves(imported(tmp_path, text))[""]
+    assert ms == pytest.approx({1: 1_210_500, 2: 3_500_000, 4: 7_250})
+
+
+def test_the_latencies_of_clients_are_of_requests(tmp_path):
+    recording = imported(tmp_path, "concurrency,latency_ms\n1,20\n2,21\n4,25\n")
+    assert axis_of(recording.meta).unit == "requests"
 
 
 def test_a_rate_of_flops_is_the_time_of_its_shape_and_the_others_tell_curves_apart(tmp_path):
@@ -203,6 +219,7 @@ def test_rows_of_one_size_are_medians_before_all_are_read(monkeypatch):
         ("problem,batch,time_ms\na,1,-2\n", "line 2: time_ms is '-2'"),
         ("problem,batch,time_ms\na,1,2\na,2,inf\n", "line 3: time_ms is 'inf'"),
         ("batch,ms\n1,OOM\n2,-\n", "has no rows"),
+        ("| context | ms |\n|--|--|\n| 1K | 2 |\n", "line 3: context is '1K'"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_reason(tmp_path, text, message):

@@ -527,7 +527,7 @@ SECTIONS = (
         "public issues of 2025 and 2026. Their edges were labelled before the rule was written.",
         shape_figures,
         "`benchmarks/results/curve_shapes.json`; again: `python -m benchmarks.curve_shapes --count "
-        "450`.",
+        "150`.",
         "The prices of the rule were chosen on this simulator, whose families it knows, on other "
         "curves of it. A smooth deviation may be as likely as a jump, most over doubling sizes: "
         "one may be a knee. The first curves of others were looked at while the rule changed. "

@@ -233,6 +233,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SEED",
         help="the files in a random order, and the tests of each; a seed repeats an order",
     )
+    parser.addoption(
+        "--profiles",
+        type=Path,
+        metavar="FOLDER",
+        help="profiles for test_every_recording.py, in place of ours",
+    )
 
 
 def leave_rows_to_ci(items: list[pytest.Item]) -> None:

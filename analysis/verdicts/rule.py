@@ -1,12 +1,12 @@
 """The rule: when an experiment confirms a cause, and when it refutes one.
 
-An experiment runs the step or the term with a change and without it by turns, and says what share
-the change removes: of the anomaly, or of what the recording suggests that its cause makes of it. A
-cause is *confirmed* where this share lies above one half, and above one fifth with a one-sided p
-below 2 %, after Holm's correction over all changes that the recording tried; it is *refuted* where
-its 95 % interval lies below one fifth, and else *undecided*. Complete steps need several starts of
-the processes, each of which counts once. A change that makes every batch size faster alike removes
-nothing.
+An experiment runs the step or the term by turns with a change and without it. It measures the share
+that the change removes: of the anomaly, or of the part that the recording suggests for the cause. A
+cause is *confirmed* where this share lies above one half, and is certainly above one fifth. Certain
+is a one-sided p below 2 %, after Holm's correction over all changes that the recording tried. A
+cause is *refuted* where the share's 95 % interval lies below one fifth. Else it is *undecided*.
+Complete steps need several starts of the processes, each of which counts once. A change that makes
+every batch size faster alike removes nothing.
 
 No verdict is made anywhere else. How that share is measured: `contrast`. How often such verdicts
 are right: docs/internals/evidence.md.

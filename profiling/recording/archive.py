@@ -6,6 +6,7 @@ It is a zip file with `recording.json`, the parts of the tables, and the SHA-256
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -21,7 +22,7 @@ from .export import refuse_existing
 from .inside import is_own_file, open_folder, remove_on_failure
 from .remote_store import AnyPath
 from .schema import TABLES
-from .store import META_FILE, Recording
+from .store import META_FILE, Recording, open_recording
 
 SUFFIX = ".curvescope"
 _CHECKSUMS = "checksums.json"
@@ -74,9 +75,15 @@ def unpack_archive(archive: Path, folder: Path) -> None:
             # Without `recording.json`, which comes last, the folder is no recording.
             for name in sorted(sums, key=lambda name: name == META_FILE):
                 _unpack(file, name, sums[name], folder)
+            open_recording(folder)
     except CurvescopeError as error:
-        raise CurvescopeError(f"{archive}: {error}") from error
-    except _DAMAGED as error:
+        # the folder may be one that nobody knows, and is gone
+        said = str(error).replace(str(folder), archive.name)
+        raise CurvescopeError(f"{archive}: {said}") from error
+    except (*_DAMAGED, OSError) as error:
+        # a place that no file has; other errors are of the disk
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         raise CurvescopeError(f"{archive} is damaged ({error}); copy it again.") from error
 
 

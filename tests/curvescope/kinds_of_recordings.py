@@ -18,7 +18,8 @@ import pytest
 
 from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.measure.sites import process
-from curvescope.profiling.recording.store import RecordingWriter
+from curvescope.profiling.recording.archive import write_archive
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ..analysis.planted_energy import write_energy
 from ..analysis.ranks.planted_ranks import write_ranks
@@ -153,6 +154,11 @@ def _begin(path: Path, _: Command) -> None:
     RecordingWriter(path, META)
 
 
+def _archive(path: Path, _: Command) -> None:
+    write_planted(path.parent / "packed")
+    write_archive(open_recording(path.parent / "packed"), path)
+
+
 def _profile_only(path: Path, _: Command) -> None:
     """A sweep whose timed steps are missing."""
     write_planted(path, keep=lambda steps: steps[steps["profiled"]])
@@ -193,6 +199,7 @@ MADE = {
     "tested causes": Kind(lambda path, _: write_tested(path)),
     "profiled steps alone": Kind(_profile_only),
     "begun": Kind(_begin),
+    "archive": Kind(_archive),
     "unnamed layers": Kind(_import_unnamed_layers),
     "profile itself": Kind(lambda path, _: path.write_bytes(SEEDS["pytorch_json"][0]())),
     "empty folder": Kind(lambda path, _: path.mkdir()),

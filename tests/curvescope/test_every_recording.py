@@ -21,7 +21,6 @@ from ..shared import PROFILES, shared_folder
 from ..tables import ask_each, grade
 from .kinds_of_recordings import MADE, of_readers, of_stored
 
-NAMES = sorted(path.name for path in PROFILES.iterdir() if path.suffix not in (".md", ".py"))
 # The kinds on which every option is tried: the richest of each origin.
 FOR_OPTIONS = ("own step", "table of times", "nsys_sqlite 1")
 # Positional arguments that are recordings, by `dest`.
@@ -287,15 +286,25 @@ def test_every_line_is_quick_for_some_kind_and_every_kind_has_quick_lines():
         assert sorted(dealt) == sorted(lines)
 
 
-@pytest.mark.parametrize("name", grade(NAMES, quick=(), in_ci=NAMES[::12]))
-def test_no_command_ends_in_a_traceback_on_a_profile_of_others(name, tmp_path, command):
+def pytest_generate_tests(metafunc):
+    """Profiles of others: ours, or all in the folder that `--profiles` names."""
+    if "profile" not in metafunc.fixturenames:
+        return
+    folder = metafunc.config.getoption("--profiles")
+    files = sorted((folder or PROFILES).iterdir())
+    profiles = [path for path in files if path.suffix not in (".md", ".py")]
+    rows = profiles if folder else grade(profiles, quick=(), in_ci=profiles[::12])
+    metafunc.parametrize("profile", rows, ids=lambda path: path.name)
+
+
+def test_no_command_ends_in_a_traceback_on_a_profile_of_others(profile, tmp_path, command):
     """The file is imported again by `import`; the other commands take the recording of it, or the
     file, where that is refused.
     """
-    shutil.copy(PROFILES / name, tmp_path / name)
-    imported = command("import", name, "-o", "r", cwd=tmp_path)
+    shutil.copy(profile, tmp_path)
+    imported = command("import", profile.name, "-o", "r", cwd=tmp_path)
     assert imported.returncode in (0, 2)
-    recording = tmp_path / ("r" if imported.returncode == 0 else name)
+    recording = tmp_path / ("r" if imported.returncode == 0 else profile.name)
     check([(one, plain_line(one)) for one in READING if one != "import"], recording, command)
 
 

@@ -116,7 +116,8 @@ def test_ranks_that_cannot_be_read_are_named_and_the_rest_goes_on(
         part = tmp_path / f"rank{rank}" / "kernels" / "00000.parquet"
         part.write_bytes(b"")
     (tmp_path / "zz_again" / "recording.json").unlink()
-    assert "None of 4 recordings could be read" in refusal_of("scale", "read", tmp_path)
+    for more in ((), ("--explain", "0")):  # of ranks that are not there
+        assert "None of 4 recordings could be read" in refusal_of("scale", "read", tmp_path, *more)
 
 
 def test_ranks_that_do_not_say_their_number_have_it_from_their_names(tmp_path, refusal_of):

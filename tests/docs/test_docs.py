@@ -172,7 +172,7 @@ def test_the_readme_says_how_often_planted_causes_were_confirmed():
     measured = [re.search(r"\*\*(\d+ of \d+)", figure)[1] for figure in planted_causes.figures()]
     readme = " ".join((ROOT / "README.md").read_text().split())
     said = re.search(
-        r"right cause .*? (\d+ of \d+) .*?, a wrong one in (\d+ of \d+), .*? (\d+ of \d+) sweeps",
+        r"right cause .*? (\d+ of \d+) .*?, a wrong one in (\d+ of \d+)\. .*? (\d+ of \d+) sweeps",
         readme,
     )
     assert [*(said.groups() if said else ())] == measured, (

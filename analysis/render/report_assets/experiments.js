@@ -26,8 +26,9 @@ function experimentsSection(run) {
   const made = block("experiments", answers.length > 1 ? "Experiments" : `Experiments on ${answers[0].functional.label}`, tools, host,
     note("Each change is made alone, in rounds interleaved with runs unmodified. The share removed is (F − F′)/F: F is the anomaly unmodified, " +
       "F′ with the change; lines are 95 % intervals. " +
-      "A cause is confirmed where this share lies above one half, and above one fifth with a one-sided p below 2 %, after Holm's correction over all changes that the recording tried; " +
-      "it is refuted where its 95 % interval lies below one fifth, and else undecided. " +
+      "A cause is confirmed where this share lies above one half, and is certainly above one fifth. " +
+      "Certain is a one-sided p below 2 %, after Holm's correction over all changes that the recording tried. " +
+      "A cause is refuted where the share's 95 % interval lies below one fifth. Else it is undecided. " +
       "Taking an anomaly away is a remedy only if the time gets shorter, too."));
   made.classList.add("long");
   return choosable(made, answers, tools[0], change);

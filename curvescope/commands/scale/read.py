@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.against and not args.explain:
         raise CurvescopeError("--against needs --explain, which names the ranks to compare.")
     jobs, bad = find_ranks(args.ranks)
-    groups = _groups(jobs, args.explain, args.against)
+    groups = _groups(jobs, args.explain, args.against) if jobs else []
     interrupted = False
     reduction, differences = bad, list[Any]()
     with progress() as report, Reducer(len(jobs), args.scheduler, args.workers) as reducer:

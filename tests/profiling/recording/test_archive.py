@@ -1,7 +1,10 @@
 """A recording in one file: it reads as the folder does, and a file of a stranger does no harm."""
 
+import hashlib
 import io
 import json
+import shutil
+import struct
 import zipfile
 from pathlib import Path
 
@@ -11,7 +14,9 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
 from curvescope.profiling.recording.archive import is_archive, unpack_archive, write_archive
 from curvescope.profiling.recording.schema import TABLES
-from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
+
+from ...tables import ask_each
 
 RECORDING = Path(__file__).parents[2] / "data" / "networks" / "alexnet"
 
@@ -92,8 +97,8 @@ def repack(archive, change):
         contents = {name: file.read(name) for name in file.namelist()}
     changed = io.BytesIO()
     with zipfile.ZipFile(changed, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, content in change(contents).items():
-            file.writestr(name, content)
+        for entry, content in change(contents).items():
+            file.writestr(entry, content)
     archive.write_bytes(changed.getvalue())
 
 
@@ -102,6 +107,29 @@ def with_file(name, content=b"x"):
         sums = json.loads(contents["checksums.json"])
         sums[name] = "0" * 64
         return {**contents, name: content, "checksums.json": json.dumps(sums).encode()}
+
+    return change
+
+
+def with_meta(content):
+    def change(contents):
+        sums = json.loads(contents["checksums.json"])
+        sums["recording.json"] = hashlib.sha256(content).hexdigest()
+        return {
+            **contents,
+            "recording.json": content,
+            "checksums.json": json.dumps(sums).encode(),
+        }
+
+    return change
+
+
+def packed_by(method):
+    entry = zipfile.ZipInfo("recording.json")
+    entry.compress_type = method
+
+    def change(contents):
+        return {entry: contents.pop("recording.json"), **contents}
 
     return change
 
@@ -127,6 +155,14 @@ ATTACKS = {
         "is damaged",
     ),
     "no recording": (lambda contents: {"readme.txt": b"x"}, "no archive of Curvescope"),
+    "a recording of others": (with_meta(b"{}"), "not written by Curvescope"),
+    "a recording of a later version": (
+        with_meta(
+            b'{"format": "curvescope recording", "schema_version": 99, "status": "complete"}'
+        ),
+        "upgrade with",
+    ),
+    "a method of packing that takes long": (packed_by(zipfile.ZIP_LZMA), "no recording has"),
 }
 
 
@@ -148,6 +184,92 @@ def test_every_cut_is_refused(archive, tmp_path):
         archive.write_bytes(whole[: int(share * len(whole))])
         with pytest.raises(CurvescopeError, match="is damaged"):
             unpack_archive(archive, tmp_path / str(place))
+
+
+def test_an_archive_that_follows_the_words_of_the_format_is_read(tmp_path):
+    """Written without the product: whichever version wrote an archive, the next one reads it."""
+    files = [path for path in RECORDING.rglob("*") if path.suffix in (".json", ".parquet")]
+    path = tmp_path / "of_earlier.curvescope"
+    sums = {}
+    with zipfile.ZipFile(path, "w") as file:
+        for part in files:
+            name = part.relative_to(RECORDING).as_posix()
+            sums[name] = hashlib.sha256(part.read_bytes()).hexdigest()
+            file.write(part, name)
+        file.writestr("checksums.json", json.dumps(sums))
+    unpack_archive(path, tmp_path / "again")
+    assert {name: (tmp_path / "again" / name).read_bytes() for name in sums} == {
+        name: (RECORDING / name).read_bytes() for name in sums
+    }
+
+
+def test_an_archive_has_the_checksum_of_each_file(archive):
+    with zipfile.ZipFile(archive) as file:
+        names = {*file.namelist()} - {"checksums.json"}
+        sums = {name: hashlib.sha256(file.read(name)).hexdigest() for name in names}
+        assert json.loads(file.read("checksums.json")) == sums
+    assert {"recording.json", "steps/00000.parquet"} <= names
+
+
+@pytest.fixture
+def small(tmp_path):
+    """An archive of some hundred bytes, of a recording without rows."""
+    with RecordingWriter(tmp_path / "r", {}):
+        pass
+    path = tmp_path / "small.curvescope"
+    write_archive(open_recording(tmp_path / "r"), path)
+    return path
+
+
+@pytest.mark.slow
+def test_a_damaged_byte_is_refused_or_changes_nothing(small, tmp_path):
+    """Every byte in turn, and four at once: names, sizes, places and sums are among them."""
+    whole, target = small.read_bytes(), tmp_path / "target"
+    kept = (tmp_path / "r" / "recording.json").read_bytes()
+    for place in range(len(whole)):
+        for junk in (bytes([whole[place] ^ 1]), b"\xff" * 4):
+            small.write_bytes(whole[:place] + junk + whole[place + len(junk) :])
+            try:
+                unpack_archive(small, target)
+            except CurvescopeError:
+                assert not target.exists()
+            else:
+                assert (target / "recording.json").read_bytes() == kept
+                shutil.rmtree(target)
+
+
+def test_a_file_twice_is_refused(archive, tmp_path):
+    repack(archive, with_file("steps/00001.parquet"))
+    archive.write_bytes(archive.read_bytes().replace(b"steps/00001", b"steps/00000"))
+    with pytest.raises(CurvescopeError, match="a file twice"):
+        unpack_archive(archive, tmp_path / "target")
+
+
+@ask_each("offset", [2**32, 2**63 - 1, 2**64 - 1])
+def test_a_file_at_a_place_that_is_not_there_is_damage(offset, small, tmp_path):
+    """It was said to be an error of the disk, which another folder would help."""
+    data = small.read_bytes()
+    entry, end = data.index(b"PK\x01\x02"), data.index(b"PK\x05\x06")
+    name, extra = entry + 46, struct.pack("<HHQ", 1, 8, offset)
+    name_end = name + len("recording.json")
+    changed = bytearray(data[:name_end] + extra + data[name_end:])
+    struct.pack_into("<H", changed, entry + 30, len(extra))
+    struct.pack_into("<L", changed, entry + 42, 0xFFFFFFFF)
+    struct.pack_into("<L", changed, end + len(extra) + 12, end + len(extra) - entry)
+    sent = tmp_path / "sent.curvescope"
+    sent.write_bytes(changed)
+    with pytest.raises(CurvescopeError, match="is damaged"):
+        unpack_archive(sent, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_refused_archive_leaves_no_recording_behind(archive, tmp_path, capsys):
+    """Its files were whole, and the recording in it was not: `import` left the folder."""
+    repack(archive, with_meta(b"{}"))
+    for words in (["import", "-o", str(tmp_path / "kept")], ["explain"], ["report"]):
+        assert main([words[0], str(archive), *words[1:]]) == 2
+        assert "alexnet.curvescope" in capsys.readouterr().err
+    assert not (tmp_path / "kept").exists()
 
 
 def test_what_begins_otherwise_is_none(tmp_path):

@@ -141,13 +141,12 @@ def _grid(sizes: tuple[float, ...]) -> _Grid:
     few = middles[::4]
     bent = _fill_gaps(middles)
     # each bend with the time that fixed times are multiples of
-    families = [
-        [(Shape(Family.PROPORTIONAL, 0.0), m) for m in few],
-        [(Shape(Family.FLOOR, 0.0, m), m) for m in bent],
-        [(Shape(Family.SOFT_FLOOR, 0.0, m), m) for m in bent],
-        [(Shape(Family.SATURATING, 0.0, m, s), m) for m in middles for s in _SLOPES],
-        [(Shape(Family.POWER, 0.0, p), m**p) for m in few for p in _POWERS],
-    ]
+    lines = [(Shape(Family.PROPORTIONAL, 0.0), m) for m in few]
+    floors = [(Shape(Family.FLOOR, 0.0, m), m) for m in bent]
+    soft_floors = [(Shape(Family.SOFT_FLOOR, 0.0, m), m) for m in bent]
+    saturating = [(Shape(Family.SATURATING, 0.0, m, s), m) for m in middles for s in _SLOPES]
+    powers = [(Shape(Family.POWER, 0.0, p), m**p) for m in few for p in _POWERS]
+    families = (lines, floors, soft_floors, saturating, powers)
     bends, scales, counts = [], [], []
     for family in families:
         for bend, scale in family:

@@ -61,9 +61,6 @@ def weigh_depths(fit: Fit, acceptance: float) -> Drafting:
     slower = len(depths)
     while slower and depths[slower - 1].speedup.value < 1:
         slower -= 1
-    return Drafting(
-        acceptance=acceptance,
-        best=fastest.drafted if fastest.speedup.value > 1 else 0,
-        loses_from=None if slower == len(depths) else depths[slower].drafted,
-        depths=depths,
-    )
+    best = fastest.drafted if fastest.speedup.value > 1 else 0
+    loses_from = None if slower == len(depths) else depths[slower].drafted
+    return Drafting(acceptance=acceptance, best=best, loses_from=loses_from, depths=depths)

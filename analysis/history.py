@@ -172,9 +172,11 @@ def measure_jump(logs: Floats, ends: Sequence[int], place: int) -> list[Jump]:
 
     `ends` are the places of the levels, from 0 to the number of recordings.
     """
-    rest = np.concatenate([logs[a:b] - logs[a:b].mean(axis=0) for a, b in pairwise(ends)])
-    degrees = len(logs) - (len(ends) - 1)
-    noise = np.maximum(np.sqrt((rest**2).sum(axis=0) / degrees), _LEAST_NOISE)
+    levels = [logs[start:end] for start, end in pairwise(ends)]
+    rest = np.concatenate([level - level.mean(axis=0) for level in levels])
+    degrees = len(logs) - len(levels)
+    variance = (rest**2).sum(axis=0) / degrees
+    noise = np.maximum(np.sqrt(variance), _LEAST_NOISE)
     at = list(ends).index(place)
     before, after = logs[ends[at - 1] : place], logs[place : ends[at + 1]]
     change = after.mean(axis=0) - before.mean(axis=0)
@@ -192,11 +194,12 @@ def _noise(logs: Floats) -> Floats:
 def _calm(logs: Floats) -> Floats:
     """The times with each odd recording moved to the recordings beside it."""
     count, noise = len(logs), _noise(logs)
-    beside = [
-        np.median(logs[max(at - _BESIDE, 0) : at + _BESIDE + 1], axis=0) for at in range(count)
-    ]
-    middle = np.array(beside)
-    return np.asarray(np.clip(logs, middle - _FAR * noise, middle + _FAR * noise))
+    beside = []
+    for at in range(count):
+        near = logs[max(at - _BESIDE, 0) : at + _BESIDE + 1]
+        beside.append(np.median(near, axis=0))
+    middle, far = np.array(beside), _FAR * noise
+    return np.asarray(np.clip(logs, middle - far, middle + far))
 
 
 def _costs(logs: Floats) -> Floats:

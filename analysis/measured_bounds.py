@@ -95,17 +95,23 @@ def _bound(row: Any, hardware: Hardware) -> MeasuredBound:
     shares["memory_use"] = max((use for use in memory if use is not None), default=None)
     bound = _name_bound(shares, _blocks(row), hardware.sm_count)
     fits = fit_on_sm(row, hardware)
+    occupancy: float | None = None
+    limiters: tuple[str, ...] = ()
+    if fits is not None:
+        occupancy, limiters = fits.fraction, fits.limiters
     stall, stall_share = _find_stall(row)
+    waits_for = None if stall is None else _STALLS[stall][0]
+    do = _choose_what_to_try(bound, stall, fits, shares["achieved_occupancy"])
     return MeasuredBound(
         kernel=str(row.name),
         calls=int(row.calls),
         time_ms=float(row.exclusive_ms),
-        occupancy=None if fits is None else fits.fraction,
-        limited_by=() if fits is None else fits.limiters,
-        stall=None if stall is None else _STALLS[stall][0],
+        occupancy=occupancy,
+        limited_by=limiters,
+        stall=waits_for,
         stall_share=stall_share,
         bound=bound,
-        do=_choose_what_to_try(bound, stall, fits, shares["achieved_occupancy"]),
+        do=do,
         **shares,
     )
 

@@ -159,13 +159,15 @@ def explain_memory(
     growth = None
     for small, large in list(pairwise(sizes))[-1:]:
         growth = (sizes[large] - sizes[small]) / (large - small)
+    fixed_mb = None if fixed is None else curve.evaluate(fixed)
+    largest = _largest_batch(rows, sizes, recording, limit_bytes)
     return MemoryDiagnosis(
         curve=curve,
         peaks=tuple(peaks),
         findings=tuple(findings),
-        fixed_mb=None if fixed is None else curve.evaluate(fixed),
+        fixed_mb=fixed_mb,
         per_sample_mb=growth,
-        largest_batch=_largest_batch(rows, sizes, recording, limit_bytes),
+        largest_batch=largest,
         axis=axis_of(recording.meta),
     )
 
@@ -265,15 +267,17 @@ def _peak(point: Point, rows: pd.DataFrame, terms: tuple[MemoryTerm, ...]) -> Pe
     for kind in KINDS:
         if kind in sums and kind not in (UNUSED, CACHED):
             kinds[kind] = float(sums[kind])
-    made = rows.loc[rows["makes_peak"].astype(bool), "term"]
+    makers = rows.loc[rows["makes_peak"].astype(bool), "term"]
+    made_by = None if makers.empty else makers.iloc[0]
+    held = [term for term in terms if term.value.value]
     return Peak(
         batch=known_batch(point.condition),
         memory_mb=point.time_ms,
         kinds=kinds,
-        made_by=None if made.empty else made.iloc[0],
+        made_by=made_by,
         unused_mb=float(sums.get(UNUSED, 0.0)),
         cached_mb=sums.get(CACHED),
-        terms=tuple(term for term in terms if term.value.value),
+        terms=tuple(held),
     )
 
 

@@ -211,10 +211,12 @@ class _Run:
         for rank in tables.ranks:
             profiled = rank.steps["profiled"].astype(bool)
             timed.append(int((~profiled).sum()))
+        count = None if None in nodes else len(nodes)
+        loss = None if point == alone else self._loss(point, alone, strong)
         return ScaledPoint(
             devices=each,
             batch_per_device=point.batch,
-            nodes=None if None in nodes else len(nodes),
+            nodes=count,
             step_ms=time,
             samples_per_s=rate,
             speedup=speedup,
@@ -225,7 +227,7 @@ class _Run:
             discarded_steps=tables.discarded,
             incomplete_steps=max(timed) - joint.n,
             unmatched_steps=self._unmatched[point],
-            loss=None if point == alone else self._loss(point, alone, strong),
+            loss=loss,
         )
 
     def _loss(self, point: ScalingPoint, base: ScalingPoint, strong: bool) -> EfficiencyLoss | None:

@@ -239,18 +239,21 @@ def explain_log(recording: Recording) -> LogCurve:
             batching = _compare_ends(curve)
         if limit:
             padding = _weigh_padding(curve, sizes, pooled, limit, padded)
+    smallest, largest = int(sizes.min()), int(sizes.max())
+    outside = None if limit is None else float(np.mean(sizes > limit))
+    prompts = tuple(_prompt_costs(recording.frame("steps"), curve))
     return LogCurve(
         server=server,
         decode_steps=len(decode),
-        sizes=(int(sizes.min()), int(sizes.max())),
+        sizes=(smallest, largest),
         curve=curve,
         medians=medians,
         limit=limit,
         edges=edges,
         beyond_ms=beyond,
-        outside=None if limit is None else float(np.mean(sizes > limit)),
+        outside=outside,
         padding=padding,
-        prompts=tuple(_prompt_costs(recording.frame("steps"), curve)),
+        prompts=prompts,
         batching=batching,
         noise=noise,
         notes=tuple(notes),

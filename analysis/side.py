@@ -164,6 +164,8 @@ def side(
         curve = estimate_terms(kernel_times, steps).curve(steps)
     stated = meta.get("precision") or _main_precision(kernel_times)
     hardware = hardware_of({**meta, "precision": stated})
+    run = None if together is None else together["run"]
+    losses = meta.get("losses") or ()
     return Side(
         name=name,
         hardware=hardware,
@@ -174,10 +176,10 @@ def side(
         layer_classes=meta.get("layer_classes") or {},
         clocks_hz=_clocks(hardware, steps, clocks),
         unit=unit_of(meta),
-        run=None if together is None else together["run"],
+        run=run,
         model=model,
         errors=errors,
-        losses=tuple(meta.get("losses") or ()),
+        losses=tuple(losses),
     )
 
 

@@ -76,9 +76,11 @@ def explain_curves(
         saw = find_saw(fit)
         shapes = name_shapes(fit, events) if saw is None else (saw,)
         error = float(np.median(fit.errors))
+        named = None if pd.isna(problem) else str(problem)
+        device = None if pd.isna(device_name) else str(device_name)
         curve = TimedCurve(
-            None if pd.isna(problem) else str(problem),
-            None if pd.isna(device_name) else str(device_name),
+            named,
+            device,
             rows,
             statistic,
             error,

@@ -19,7 +19,7 @@ from .base.errors import CurvescopeError
 from .base.own_process import end_with_parent, python_command
 
 if TYPE_CHECKING:
-    import anyio
+    import anyio.abc
     from mcp.server.mcpserver import MCPServer
 
 LONGEST_S = 600  # of experiments in one call
@@ -87,10 +87,29 @@ async def run_limited(line: Sequence[str], name: str, limit_s: float) -> tuple[i
 
     try:
         with anyio.fail_after(limit_s):
-            done = await anyio.run_process(line, check=False, stdin=subprocess.DEVNULL)
+            return await _run(line)
     except TimeoutError:
         raise CurvescopeError(f"`{name}` did not end within {limit_s:g} s.") from None
-    return done.returncode, done.stdout, done.stderr
+
+
+async def _run(line: Sequence[str]) -> tuple[int, bytes, bytes]:
+    import anyio
+
+    # A start that is given up midway would leave its process and pipes open.
+    with anyio.CancelScope(shield=True):
+        process = await anyio.open_process(line, stdin=subprocess.DEVNULL)
+    out, err = bytearray(), bytearray()
+    async with process, anyio.create_task_group() as tasks:
+        for stream, read in ((process.stdout, out), (process.stderr, err)):
+            if stream is not None:
+                tasks.start_soon(_read_all, stream, read)
+        code = await process.wait()
+    return code, bytes(out), bytes(err)
+
+
+async def _read_all(stream: anyio.abc.ByteReceiveStream, read: bytearray) -> None:
+    async for piece in stream:
+        read.extend(piece)
 
 
 def answer(command: str, *words: str) -> None:

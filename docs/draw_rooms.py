@@ -66,7 +66,7 @@ def imports(path: Path, module: str) -> tuple[str, ...]:
     """Absolute names of what a file of the package imports, at its top and inside functions."""
     package = module.split(".")[:-1]
     names: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in _statements(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             names += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -74,6 +74,18 @@ def imports(path: Path, module: str) -> tuple[str, ...]:
             base = ".".join([*above, *filter(None, [node.module])])
             names += [f"{base}.{name.name}" for name in node.names]
     return tuple(names)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Every statement, at any depth; of ten nodes of a file nine are expressions."""
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inside = getattr(node, block, None)
+            if isinstance(inside, list):
+                left += inside
 
 
 @cache

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -261,9 +262,11 @@ def leave_rows_to_ci(items: list[pytest.Item]) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     leave_rows_to_ci(items)
     # The files of slow tests first, so that no processor waits at the end for a slow test that
-    # began last.
+    # began last; of these, the files with torch, so that few workers load all of it.
+    files = {item.path for item in items}
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    with_torch = {path for path in files if _IMPORTS_TORCH.search(path.read_text("utf-8"))}
+    items.sort(key=lambda item: (item.path not in slow, item.path not in with_torch))
     seed = config.getoption("--shuffle")
     if seed is not None:
         shuffle_within_files(items, random.Random(seed))
@@ -306,6 +309,9 @@ def shuffle_within_files(items: list[pytest.Item], random_source: random.Random)
     for tests in files:
         random_source.shuffle(tests)
     items[:] = [test for tests in files for test in tests]
+
+
+_IMPORTS_TORCH = re.compile(r"^\s*(?:from|import) torch\b", re.MULTILINE)
 
 
 def _has_gpu() -> bool:

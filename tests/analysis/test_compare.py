@@ -309,6 +309,7 @@ def of_blocks(name, mixer_ms, seed, idle=1.0, noise=0.15):
     return side(name, meta, steps, times, FASTER_HALF)
 
 
+@pytest.mark.slow
 @ask_each("seed", range(4))
 def test_few_rows_are_tested_first_and_three_steps_alike_by_chance_are_no_change(seed):
     """Mixers that took 65 to 97 times as long had no star among 166 rows, and idle time that rose
@@ -334,6 +335,7 @@ def test_few_rows_are_tested_first_and_three_steps_alike_by_chance_are_no_change
     assert str(render_check(compared, 0.03)[0]).startswith("Failed: blocks.*.mixer of head")
 
 
+@pytest.mark.slow
 @ask_each("seed", range(4))
 def test_the_same_version_twice_has_no_row_that_changed(seed):
     compared = compare([of_blocks("base", 0.15, seed), of_blocks("head", 0.15, seed + 100)])

@@ -52,6 +52,7 @@ def test_a_jump_has_its_size_and_its_place_in_a_short_curve():
     assert event.extra_ms.high - event.extra_ms.low < 4
 
 
+@pytest.mark.slow
 @ask_each("noise", [0.01, 0.05])
 def test_a_bend_that_no_family_has_is_no_jump(noise):
     smooth = 300 + 64 * np.tanh(DOUBLING / 64) + np.maximum(DOUBLING, 512)

@@ -29,6 +29,7 @@ def noisy(times, noise=0.01, seed=4):
     return times * np.exp(np.random.default_rng(seed).normal(0, noise, len(times)))
 
 
+@pytest.mark.slow
 @ask_each(
     "times",
     [

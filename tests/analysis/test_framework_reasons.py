@@ -100,6 +100,7 @@ def test_other_networks_and_one_framework_are_not_compared(both, tmp_path):
     assert reasons([both[0], both[0]]) == []
 
 
+@pytest.mark.slow
 def test_a_framework_that_ran_once_is_named(tmp_path):
     torch = recorded(tmp_path / "torch")
     jax = recorded(tmp_path / "jax", 5, rounds=1, runs_in="jax", frameworks={"jax": "0.10.2"})

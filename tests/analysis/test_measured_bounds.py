@@ -85,6 +85,7 @@ def test_explain_says_what_bounds_each_kernel_and_what_to_try(
     ]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_waits_says_for_what_and_what_makes_room(
     report, tmp_path, text_of, monkeypatch
 ):

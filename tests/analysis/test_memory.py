@@ -189,6 +189,7 @@ def test_explain_prints_the_same_as_a_document(tmp_path, document_of):
     assert document["largest_batch"]["limit_mb"] == 2000
 
 
+@pytest.mark.slow
 def test_traces_of_a_gpu_add_up_to_what_its_allocator_counted(tmp_path):
     """Three traces of one model on an A100; 852,020,224 and 13,155,807,744 are the largest
     `Total Allocated` in two.

@@ -218,6 +218,7 @@ def test_waves_and_occupancy_by_hand():
     assert (point.waves, point.occupancy) == (1.5, 1.0)
 
 
+@pytest.mark.slow
 def test_the_time_grows_with_the_names():
     """Ten thousand kernels took a minute, as each was a frame of its own."""
     kernels = pd.DataFrame(

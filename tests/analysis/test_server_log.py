@@ -118,6 +118,7 @@ def test_a_list_of_sizes_that_ends_early_is_the_limit(explained):
     assert log.edges[0].extra_ms.low < 140 < log.edges[0].extra_ms.high
 
 
+@pytest.mark.slow
 def test_a_jump_that_the_log_does_not_name_is_found_without_a_cause(tmp_path, capsys):
     path = tmp_path / "server.log"
     path.write_text(vllm_steps(walk(1, 60, 4000), lambda size: 8 + 0.05 * size + 3 * (size > 40)))
@@ -249,6 +250,7 @@ def test_context_that_grows_is_taken_out(explained):
     assert per_1000_ms == pytest.approx(0.1, rel=0.1)
 
 
+@pytest.mark.slow
 def test_padding_to_captured_sizes_is_priced(explained, tmp_path, capsys):
     """9 requests run as 16: what a request costs is the slope over captured sizes."""
     captured = (1, 4, 16, 32, 64)
@@ -359,6 +361,7 @@ def test_nothing_is_claimed_on_a_steady_llama_cpp(tmp_path, capsys):
     assert "The load is steady" in printed(capsys, "explain", tmp_path / "llama.log")
 
 
+@pytest.mark.slow
 @pytest.mark.first_rows(1, in_ci=1)
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_claimed_on_a_straight_llama_cpp(explained, seed):
@@ -366,6 +369,7 @@ def test_nothing_is_claimed_on_a_straight_llama_cpp(explained, seed):
     assert explained(llama_log(clients, lambda n: 20 + 0.3 * n, seed)).edges == ()
 
 
+@pytest.mark.slow
 def test_more_requests_that_give_hardly_more_tokens_are_said(explained, tmp_path, capsys):
     """vllm 20710, sglang 7908: 35 tokens a second at concurrency 1, 50 at 16."""
 
@@ -395,6 +399,7 @@ def test_batching_that_helps_is_not_complained_of(ms_of, explained):
     assert explained(vllm_start(64) + vllm_steps(walk(1, 64, 4000), ms_of)).batching.helps
 
 
+@pytest.mark.slow
 def test_the_report_of_a_log_says_what_explain_says(tmp_path):
     (tmp_path / "server.log").write_text(CLIFF)
     assert main(["import", str(tmp_path / "server.log"), "-o", str(tmp_path / "r")]) == 0
@@ -405,6 +410,7 @@ def test_the_report_of_a_log_says_what_explain_says(tmp_path):
     assert "nothing is tested" not in page
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     ("words", "what"),
     [
@@ -426,6 +432,7 @@ def test_what_asks_for_kernels_refuses_a_log_by_the_name_that_the_user_gave(
 REAL = Path(__file__).parents[1] / "data" / "server_logs" / "llama_server.log.gz"
 
 
+@pytest.mark.slow
 def test_a_log_of_a_real_llama_cpp_server_is_read_and_no_edge_is_claimed(tmp_path):
     """1,006 requests on a loaded machine, whose steps say too little for an edge; where their
     number changed is counted.
@@ -453,6 +460,7 @@ def test_requests_that_end_together_count_where_lines_tell_the_time(explained):
     assert edge.extra_ms.low < 9 < edge.extra_ms.high
 
 
+@pytest.mark.slow
 def test_noise_is_told_and_no_bend_is_looked_for(tmp_path, capsys):
     """Steps of one size that differ by their own length say nothing of others."""
     noisy = random.Random(3)
@@ -463,6 +471,7 @@ def test_noise_is_told_and_no_bend_is_looked_for(tmp_path, capsys):
     assert "Best batch" not in said
 
 
+@pytest.mark.slow
 def test_another_start_with_other_graphs_within_a_log_has_no_limit(explained):
     """The steps before it had another limit than the last that the log tells."""
     first = vllm_start(100) + vllm_steps(walk(80, 100, 1500), with_cliff(96, 4.0))
@@ -493,6 +502,7 @@ def test_what_a_log_went_through_changes_nothing(name, explained):
     assert (edge.at, edge.last, edge.known) == (96, 100, True)
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     "name", [one for one in PREFIXES if one not in ("JSON of docker", "colours")]
 )

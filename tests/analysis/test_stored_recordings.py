@@ -123,6 +123,7 @@ def check_marks(recording, by, rows, text):
     assert ("† above the roof" in text) == (above > 0)
 
 
+@pytest.mark.first_rows(3)
 @pytest.mark.parametrize("by", ["layer", "kernel", "op"])
 def test_a_rate_of_a_breakdown_says_of_which_share_of_the_time_it_is(recording, shown, by):
     found, text = shown("breakdown", "--by", by)
@@ -160,6 +161,7 @@ def test_a_rate_of_a_breakdown_says_of_which_share_of_the_time_it_is(recording, 
     check_marks(recording, by, rows, text)
 
 
+@pytest.mark.first_rows(1)
 def test_a_rate_of_a_roofline_above_its_roof_is_marked(recording, shown):
     found, text = shown("roofline")
     if found is None:
@@ -205,6 +207,7 @@ def check_advice(found, text):
         assert word not in text, word
 
 
+@pytest.mark.first_rows(1)
 def test_a_verdict_has_an_interval_that_holds_it_and_a_spread_more_than_one_step(recording, shown):
     found, text = shown("explain")
     if found is None:

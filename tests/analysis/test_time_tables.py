@@ -168,6 +168,7 @@ def test_nothing_is_found_in_smooth_curves_and_their_noise_is_found(noise):
     assert np.median([curve.noise for curve in curves]) == pytest.approx(noise, abs=0.015)
 
 
+@pytest.mark.slow
 def test_a_slow_half_is_found_where_no_smooth_work_explains_it():
     table = smooth_table(0.01, 14, lambda time, batch: time * (1.6 if batch >= 64 else 1))
     curves = explain_curves(table)

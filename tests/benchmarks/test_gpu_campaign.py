@@ -383,6 +383,7 @@ def test_what_ran_on_a_virtual_card_is_called_so_and_is_no_evidence(
     assert "virtual card" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_terminated_campaign_packs_what_is_there(tmp_path):
     """SIGTERM, as `timeout` sends it, while a command of the second stage runs: the first is
     packed.

@@ -2,6 +2,7 @@
 server its client.
 """
 
+import gc
 import json
 import os
 import subprocess
@@ -14,6 +15,8 @@ import pytest
 from curvescope import agent_calls
 from curvescope.agents import make_server
 from curvescope.base.errors import CurvescopeError
+
+from ..tables import ask_each
 
 PATIENCE_S = 60  # of a busy machine
 
@@ -35,22 +38,21 @@ def runs(process):
         return file.read().rpartition(")")[2].split()[0] != "Z"
 
 
-async def ask_all(count, ask):
+async def ask_all(count, ask, answers):
+    """Ask so many times at once; each answer is added as it comes."""
     from mcp import Client
-
-    answers = []
 
     async def call(client):
         answers.append(await client.call_tool("list_recordings", {"folder": "."}))
 
-    async with Client(make_server(ask=ask)) as client, anyio.create_task_group() as tasks:
-        for _ in range(count):
-            tasks.start_soon(call, client)
-    return answers
+    with anyio.fail_after(PATIENCE_S):
+        async with Client(make_server(ask=ask)) as client, anyio.create_task_group() as tasks:
+            for _ in range(count):
+                tasks.start_soon(call, client)
 
 
 def test_two_calls_run_at_once_and_the_others_wait():
-    now, most = 0, 0
+    now, most, answers = 0, 0, []
 
     async def ask(command, *options, paths):
         nonlocal now, most
@@ -60,23 +62,37 @@ def test_two_calls_run_at_once_and_the_others_wait():
         now -= 1
         return {"recordings": []}
 
-    answers = anyio.run(ask_all, 8, ask)
+    anyio.run(ask_all, 8, ask, answers)
     assert [answer.is_error for answer in answers] == [False] * 8
     assert most == 2
 
 
 def test_a_call_beyond_those_that_wait_gets_a_sentence():
+    beyond, answers = 30 - 2 - 16, []
+
     async def ask(command, *options, paths):
-        await anyio.sleep(0.3)
+        while len(answers) < beyond:
+            await anyio.sleep(0.001)
         return {"recordings": []}
 
-    answers = anyio.run(ask_all, 30, ask)
+    anyio.run(ask_all, 30, ask, answers)
     refused = [answer.content[0].text for answer in answers if answer.is_error]
-    assert len(refused) == 30 - 2 - 16
+    assert len(refused) == beyond
     assert "ask again after an answer" in refused[0]
 
 
-def test_a_call_that_takes_too_long_is_ended(tmp_path):
+@ask_each("starts_s", [0.0, 0.3])
+def test_a_call_that_takes_too_long_is_ended(starts_s, tmp_path, monkeypatch):
+    """Also one whose time is over before its process has started: nothing of it stays open, which
+    pytest would report.
+    """
+
+    class Popen(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            time.sleep(starts_s)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
     process = tmp_path / "process"
     code = f"import os, time; open({str(process)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
 
@@ -85,6 +101,7 @@ def test_a_call_that_takes_too_long_is_ended(tmp_path):
             await agent_calls.run_limited([sys.executable, "-c", code], "x", 0.2)
 
     anyio.run(ask)
+    gc.collect()
     assert not process.exists() or not runs(int(process.read_text()))
 
 

@@ -331,6 +331,7 @@ def test_the_log_of_a_server_is_answered_as_explain_answers(tmp_path, ask):
         assert "it has times of steps and no kernels" in refused.content[0].text
 
 
+@pytest.mark.slow
 def test_a_profile_of_one_size_is_answered_with_what_is_suggested(tmp_path, ask):
     profile = tmp_path / "trace.json.gz"
     profile.write_bytes((PROFILES / "hta_alexnet_trace.json.gz").read_bytes())

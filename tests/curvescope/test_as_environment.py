@@ -58,6 +58,7 @@ def test_a_variable_that_is_set_stays(tested, capfd, monkeypatch):
     assert "MALLOC_TOP_PAD_ stays as it is set." in " ".join(err.split())
 
 
+@pytest.mark.slow
 def test_what_the_environment_cannot_set_is_left_to_the_program():
     assert divided({"fused_optimizer": lambda _: 0.3, "kept_memory": lambda _: 0.2}) == (
         ["kept_memory"],

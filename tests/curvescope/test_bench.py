@@ -88,6 +88,7 @@ def test_a_table_is_printed_and_families_get_folders_of_their_own(tmp_path, comm
     ]
 
 
+@pytest.mark.slow
 def test_grouped_products_are_told_from_a_loop(tmp_path, capsys):
     axes = ("m=16", "tokens=32", "k=16", "experts=4")
     words = [word for axis in axes for word in ("--axis", axis)]

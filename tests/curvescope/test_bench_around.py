@@ -115,6 +115,7 @@ def test_the_neighbours_of_a_size(size, expected):
     assert list_neighbours(size) == expected
 
 
+@pytest.mark.slow
 def test_a_product_that_padding_makes_faster(planted, document_of, text_of):
     planted(odd_takes_twice, *linears(2, 63))
     document = document_of("bench", "gemm", *AROUND)

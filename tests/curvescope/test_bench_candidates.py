@@ -86,6 +86,7 @@ def planted(monkeypatch, tmp_path):
     return plant
 
 
+@pytest.mark.slow
 def test_a_faster_candidate_is_timed_in_processes_and_a_wrong_one_is_not_timed(
     planted, document_of
 ):
@@ -200,6 +201,7 @@ def from_json(one):
     return CandidateTime(**{**one, "change": change})
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -45,6 +45,7 @@ def test_the_ridge_is_where_both_roofs_meet(bench, tmp_path, capsys):
     assert "64" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_json_has_the_rates(bench):
     (sweep,) = json.loads(bench("--json"))["sweeps"]
     rates = [(result["axes"]["fmas"], result["gflop_per_s"]) for result in sweep["results"]]

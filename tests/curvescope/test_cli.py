@@ -21,6 +21,7 @@ from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.measure.sites import process
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
+from ..tables import ask_each
 from .recordings import write_planted
 
 USER_MODEL = """
@@ -242,7 +243,7 @@ def test_doctor_ends_with_a_command_for_each_missing_thing_that_matters():
     assert "this machine's GPU" in doctor._next_steps(here)[0]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("arguments", "message"),
     [
         (("diagnose", "alexnot"), "did you mean alexnet"),

@@ -67,6 +67,7 @@ def test_a_growth_that_the_measurement_does_not_rule_out_is_told_and_passes(
     )
 
 
+@pytest.mark.slow
 def test_a_real_growth_fails_only_over_its_size(runs, document_of, text_of):
     command = ("compare", runs / "base", runs / "slow")
     document = document_of(*command, "--fail-over", "5%", code=1)
@@ -97,6 +98,7 @@ def test_rows_of_a_batch_size_that_further_rounds_left_out(runs, tmp_path, docum
     assert all(row["times_ms"][1] > 0 for row in rows if row["label"] != "idle")
 
 
+@pytest.mark.slow
 def test_three_generations_side_by_side_name_algorithms_and_hardware(runs, document_of, text_of):
     paths = [str(runs / name) for name in ("base", "again", "v100")]
     document = document_of("compare", *paths, "--at", "16")
@@ -119,6 +121,7 @@ def test_a_forward_step_beside_a_training_step_is_said(runs, tmp_path, text_of):
     )
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("by", ["family", "kernel"])
 def test_rows_add_up_to_the_profiled_step(runs, by, document_of):
     paths = [str(runs / name) for name in ("base", "slow")]
@@ -283,6 +286,7 @@ class OfVersion:
         pass
 
 
+@pytest.mark.slow
 def test_a_version_that_takes_three_times_as_long_fails_and_the_same_twice_passes(
     tmp_path, monkeypatch, document_of
 ):
@@ -307,6 +311,7 @@ def test_a_version_that_takes_three_times_as_long_fails_and_the_same_twice_passe
 FALLING = [1 / (1 + number) for number in range(50)]
 
 
+@pytest.mark.slow
 @ask_each(
     ("losses", "sentences"),
     [

@@ -15,6 +15,7 @@ ENDS = {  # the other recording, what passes, the exit code, the word
 }
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("word", ENDS)
 def test_the_summary_begins_with_one_of_three_words(word, runs, tmp_path, capsys):  # noqa: F811
     other, over, code = ENDS[word]
@@ -28,6 +29,7 @@ def test_the_summary_begins_with_one_of_three_words(word, runs, tmp_path, capsys
     assert f"| {runs / 'base'} ms |" in summary.read_text().replace("\\", "")
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("word", ENDS)
 def test_junit_has_a_case_for_each_batch_size(word, runs, tmp_path, capsys):  # noqa: F811
     other, over, code = ENDS[word]

@@ -110,6 +110,7 @@ def test_experiments_run_until_none_is_left_and_the_recording_keeps_what_it_had(
     assert Progress(30.0, 60, "the step, remedy: round 1, batch 4") in reports
 
 
+@pytest.mark.slow
 def test_no_experiment_starts_after_the_time_limit_and_a_later_call_continues(path, fakes):
     assert len(experiments_of(confirm(path, 15, clock_s=fakes.clock_s).meta)) == 2
     assert [
@@ -143,6 +144,7 @@ def test_an_interruption_keeps_finished_experiments_and_the_status(path, fakes):
         pass  # and no lock stays
 
 
+@pytest.mark.slow
 def test_another_machine_is_refused_and_other_versions_are_noted(tmp_path, path, here, fakes):
     device = {**here["device"], "name": "another CPU", "threads": 64}
     other = write_planted(tmp_path / "other", **{**here, "device": device}, torch_device="cpu")
@@ -185,6 +187,7 @@ def test_what_cannot_run_again_is_said(tmp_path, refusal_of, meta, message):
     assert (path / "recording.json").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "time"),
     [

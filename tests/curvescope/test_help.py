@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from curvescope.cli import COMMANDS, INSTEAD, JOBS, main
 from curvescope.commands.bench import BENCHES
 from curvescope.commands.scale import PARTS as SCALE
@@ -46,7 +44,7 @@ def test_arguments_are_given_where_their_values_are_not_their_defaults():
     assert parser.parse_args(["alexnet"]).given == {"network"}
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "name",
     [
         *COMMANDS,

@@ -53,6 +53,7 @@ def test_a_change_of_one_size_of_four_is_found():
         assert abs(place - 25) <= 2
 
 
+@pytest.mark.slow
 @ask_each("noise", [0.002, 0.01, 0.05])
 def test_noise_alone_is_no_change(noise):
     for seed in range(60):

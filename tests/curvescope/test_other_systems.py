@@ -112,6 +112,7 @@ def test_recordings_and_profiles_are_read_explained_and_reported(elsewhere):
     assert codes == [0] * len(commands), said
 
 
+@pytest.mark.slow
 def test_every_command_runs_or_says_that_it_needs_linux(elsewhere):
     needing = sorted(ON_LINUX)
     arguments = {"record": ["--", "true"], "confirm": ["r"], "counters": ["r"], "bench": ["gemm"]}

@@ -96,6 +96,7 @@ def make_step(batch):
 """
 
 
+@pytest.mark.slow
 def test_what_a_step_prints_leaves_the_document_whole_and_one_layer_is_known(command, tmp_path):
     (tmp_path / "prints.py").write_text(PRINTS)
     how = ("--batch", "1,2", *SHORT, *UNTESTED, "--json")

@@ -85,6 +85,7 @@ def test_lines_keep_their_ends():
         assert after.count("\n") == after.count("\r\n")
 
 
+@pytest.mark.slow
 def test_what_a_profile_suggests_is_a_patch_that_git_applies(tmp_path, monkeypatch, text_of):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(TRAIN)

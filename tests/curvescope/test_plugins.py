@@ -129,6 +129,7 @@ def test_a_plugin_does_not_replace_a_device_that_is_listed(install, tmp_path):
     assert devices.get_device("gtx1080") == known
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(("blocks_per_sample", "claimed"), [(4, True), (1, False)])
 def test_cause(example, tmp_path, blocks_per_sample, claimed, text_of):
     """A kernel that takes as long at batch 4 as at 8, with 16 and 32 blocks on 20 SMs; and with 4

@@ -13,6 +13,7 @@ def modelled(tmp_path, document_of):
     return lambda *arguments, to="run": document_of("diagnose", *arguments, "-o", tmp_path / to)
 
 
+@pytest.mark.slow
 def test_a_modelled_diagnosis_says_so_everywhere(modelled, tmp_path, text_of):
     document = modelled("vgg_a", "--card", "gtx1080", "--batch", "16..128")
     assert document["modelled"] is True

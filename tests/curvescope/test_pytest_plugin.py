@@ -85,6 +85,7 @@ def test_what_only_one_measurement_sees_is_no_anomaly(run, pytester):
     ).assert_outcomes(passed=1)
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(("kind", "measured"), [("copies", 1), ("slow products", 2)])
 def test_counted_work_fails_at_the_first_measurement_and_names_its_layer(
     kind, measured, monkeypatch, tmp_path
@@ -118,6 +119,7 @@ def test_an_exception_of_the_step_is_the_tests_own(run):
     result.stdout.fnmatch_lines(["*ZeroDivisionError: mine*"])
 
 
+@pytest.mark.slow
 def test_a_mark_gives_the_sizes_and_the_protocol(pytester):
     by_mark = STEPS.replace(
         "def test_step",
@@ -147,7 +149,7 @@ def test_a_mark_with_another_setting_says_what_it_takes(pytester):
 TABLE = "[tool.curvescope]\nbatch = [4, 8, 16]\n"
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mark", "call", "sizes", "source"),
     [

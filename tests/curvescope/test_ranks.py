@@ -188,6 +188,7 @@ def write_trace(path, rank, all_reduce_us):
     path.write_text(json.dumps(document))
 
 
+@pytest.mark.slow
 def test_traces_of_the_pytorch_profiler_tell_their_rank_and_groups(tmp_path, document_of):
     for rank, all_reduce_us in enumerate((50, 60, 200, 250)):
         write_trace(tmp_path / f"host7_{9 - rank}.json", rank, all_reduce_us)

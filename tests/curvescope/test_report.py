@@ -146,6 +146,7 @@ def test_the_first_screen_says_what_the_terminal_does(page, text_of):
 
 
 @needs_browser
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("width", [400, 1200])
 def test_the_first_screen_draws_the_curve_off_its_line(page, width):
     with Page(page, width=width) as opened:
@@ -205,6 +206,7 @@ def test_steps_without_a_kernel_have_a_report_without_a_roofline(tmp_path, capsy
 
 
 @needs_browser
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_it_opens_without_complaints_or_requests(page, dark):
     with Page(page, dark=dark) as opened:
@@ -389,6 +391,7 @@ def test_two_steps_are_aligned_at_a_layer(page):
         assert opened.problems == []
 
 
+@pytest.mark.slow
 def test_energy_lies_beside_time_and_the_clock_among_the_facts(tmp_path):
     write_energy(tmp_path / "run", lambda batch: 300 if batch == 16 else 200)
     run = reported(tmp_path / "run")

@@ -24,12 +24,14 @@ def test_one_trace_of_a_server_is_a_sweep_whose_bend_has_its_layer(tmp_path, doc
     assert found["notes"][0].startswith("Decode steps only: 27 of 30; left out: 3 prefill steps")
 
 
+@pytest.mark.slow
 def test_what_to_do_next_names_the_file_and_not_where_it_was_imported(tmp_path, capsys):
     trace = served_trace(tmp_path / "trace.json", jump_at_8)
     assert main(["explain", str(trace)]) == 0
     assert f"curvescope explain {trace} 1" in capsys.readouterr().out.replace("\n", "")
 
 
+@pytest.mark.slow
 def test_a_smooth_server_has_no_anomaly(tmp_path, document_of):
     found = document_of(
         "explain", served_trace(tmp_path / "trace.json", lambda batch: 100.0 + 20 * batch)

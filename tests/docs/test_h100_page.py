@@ -34,6 +34,7 @@ def test_every_size_that_is_far_above_the_line_is_odd_and_over_16_but_not_every_
     assert max(share for size, share in above.items() if size not in slow) < 0.15
 
 
+@pytest.mark.slow
 def test_a_kernel_does_at_16_and_32_what_products_do_at_17():
     second = page.days()[1]
 

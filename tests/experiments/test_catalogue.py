@@ -4,8 +4,6 @@ import pkgutil
 from dataclasses import replace
 from itertools import chain, product
 
-import pytest
-
 from curvescope.experiments import factors
 from curvescope.experiments.budget import Budget
 from curvescope.experiments.factor import Factor, Target
@@ -74,7 +72,7 @@ class _Anything:
 BUDGET = Budget(_Anything(), "cpu", 60.0)
 
 
-@pytest.mark.parametrize(("name", "device"), EVERY)
+@ask_each(("name", "device"), EVERY)
 def test_steps_can_be_changed_on_every_device_that_the_plan_keeps_time_for(
     name, device, monkeypatch
 ):

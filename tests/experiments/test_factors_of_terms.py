@@ -129,6 +129,7 @@ def test_recorded_kernels_decide_whether_a_call_runs_through_onednn():
     assert term_change("onednn").reason_against(through) == "it runs through oneDNN already"
 
 
+@pytest.mark.slow
 @ask_each("call", CALLS.split())
 def test_results_with_a_factor_are_equal_or_said_to_differ(call):
     family, differing = globals()[call], set()

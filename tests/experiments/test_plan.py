@@ -201,6 +201,7 @@ def test_what_a_term_does_not_show_alone_suggests_no_factor(record):
     assert [one.factors for one in confirms] == [("onednn",)]
 
 
+@pytest.mark.slow
 def test_page_faults_of_the_fixed_cost_are_found_without_being_told(record):
     path = record(FAULTY)
     step = lambda b: 87.0 + 5.0 * b  # noqa: E731
@@ -224,6 +225,7 @@ def test_page_faults_of_the_fixed_cost_are_found_without_being_told(record):
     )  # 33.6 %
 
 
+@pytest.mark.slow
 def test_a_term_that_shows_nothing_alone_leads_to_complete_steps(record):
     path = record(JUMP)
     step = lambda b: 2.0 + 5.0 + 2.0 * b + jump(b)  # noqa: E731
@@ -284,6 +286,7 @@ def test_an_interrupted_experiment_is_made_once_more(record):
         assert following is None or (following.stage == first.stage) == (number == 0)
 
 
+@pytest.mark.slow
 def test_open_terms_are_those_that_more_rounds_would_tell(tmp_path):
     clear = write_planted(tmp_path / "clear", JUMP, **CPU_META)
     assert open_terms(explain(open_recording(clear))) == ()
@@ -294,6 +297,7 @@ def test_open_terms_are_those_that_more_rounds_would_tell(tmp_path):
     assert not any(share.real for share in terms)
 
 
+@pytest.mark.slow
 def test_a_screen_in_little_time_leaves_out_first_what_the_device_does_not_have(record):
     """On a CPU cuDNN's factors only say why they do not apply; a short screen once had no other
     factor left.
@@ -340,6 +344,7 @@ def test_the_step_without_the_code_between_its_operators_confirms_that_it_waits_
     assert (answer.cause, answer.verdict, answer.remedy) == ("launch- or host-bound", verdict, None)
 
 
+@pytest.mark.slow
 def test_the_fixed_cost_waits_where_it_would_leave_too_little_to_the_largest_size(record):
     path = record(FAULTY)
     recording = open_recording(path)
@@ -495,6 +500,7 @@ def test_a_factor_that_takes_much_less_away_than_the_best_one_comes_only_if_that
     assert (("one_thread",) in confirms) != best_holds
 
 
+@pytest.mark.slow
 def test_what_complete_steps_have_confirmed_is_not_tested_again_on_a_term(record):
     path = record(FAULTY)
     faulty = lambda b: 80.0 + 3.0 * b  # noqa: E731

@@ -497,9 +497,14 @@ def false_claims(sweeps, **machine):
     return claims
 
 
-@pytest.mark.parametrize(("sweeps", "most"), [(10, 1), pytest.param(30, 3, marks=pytest.mark.slow)])
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
-    "machine", [{"noise": 0.02, "slow": 0.3}, {"noise": 0.01, "between": 0.03}]
+    ("machine", "sweeps", "most"),
+    [
+        ({"noise": 0.02, "slow": 0.3}, 10, 1),
+        ({"noise": 0.02, "slow": 0.3}, 30, 3),
+        ({"noise": 0.01, "between": 0.03}, 30, 3),
+    ],
 )
 def test_null_sweeps_claim_nothing(machine, sweeps, most):
     """2 of 100 at most: of 30 sweeps, 4 or more would come with a chance of under 1 %, of 10
@@ -565,6 +570,7 @@ def test_without_a_suggestion_a_program_has_its_screen():
     assert OfProgram({}, weak).next(150.0).stage == Stage.SCREEN
 
 
+@pytest.mark.slow
 def test_what_a_profile_suggests_and_does_not_help_is_not_claimed():
     claims = 0
     for seed in range(20):

@@ -146,12 +146,14 @@ def test_experiments_end_within_their_limit_whatever_a_step_takes(
     assert took_s <= 1.1 * 74.0
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(("seconds", "start_s"), squares([15.0, 45.0, 180.0], [1.0, 8.0, 30.0]))
 def test_a_limit_of_any_length_holds(experiments, seconds, start_s):
     _, took_s = experiments(SlowWorkers(1.0, 2.0, start_s=start_s), seconds)
     assert took_s <= 1.1 * seconds
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("look_s", [1.0, 8.0])
 def test_the_answer_after_them_is_part_of_the_time(experiments, monkeypatch, look_s):
     """On a busy machine it takes seconds to explain what was measured."""
@@ -170,7 +172,7 @@ def test_the_answer_after_them_is_part_of_the_time(experiments, monkeypatch, loo
     assert took_s + look_s <= 74.0
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("largest_s", [0.02, 0.5, 2.0, 4.0])
 def test_something_is_tried_in_the_time(experiments, largest_s):
     found, _ = experiments(SlowWorkers(largest_s), 74.0)

@@ -24,6 +24,7 @@ def result(tmp_path, problem, durations_ns):
     return one
 
 
+@pytest.mark.slow
 def test_the_fastest_visit_of_the_fastest_problem_is_the_ceiling(tmp_path):
     # visits of 3, 1 and 2 ms after a discarded sample each, and again
     durations = [

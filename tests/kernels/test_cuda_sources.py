@@ -104,7 +104,7 @@ def reference(conv):
     }
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("conv", list(CONVOLUTIONS.values()), ids=list(CONVOLUTIONS))
 def test_convolutions_are_exact_in_all_directions(build, conv):
     cases = reference(conv)
@@ -155,6 +155,7 @@ def test_a_planted_error_is_found(tmp_path, planted, replacement):
     assert not all(found)
 
 
+@pytest.mark.slow
 def test_memory_kernels_touch_every_element_once(build):
     memory, grid = build("memory"), (3, 1, 1)
     count4 = np.int64(3 * 256 + 37)  # the last threads have one element fewer
@@ -194,6 +195,7 @@ def test_reads_see_every_element_once(build):
     assert sums("memory_read_strided", 7, np.int64(3), np.int64(256 * 4)) == {8}
 
 
+@pytest.mark.slow
 def test_the_chase_goes_once_around(build):
     order = np.random.default_rng(4).permutation(300)
     following = np.empty(300, np.uint32)
@@ -261,7 +263,7 @@ def test_a_plan_computes_its_problem_with_the_real_source(build, problem):
     assert error.acceptable, error
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [1, 3])
 def test_a_read_that_leaves_out_its_last_elements_is_seen(tmp_path, stride):
     """Of 1,200 elements two blocks of 256 threads lack one vector, or one element."""

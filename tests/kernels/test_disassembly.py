@@ -179,6 +179,7 @@ def test_a_loop_goes_from_its_label_to_the_branch_back():
     assert longest_loop(listing, "k") == ["FFMA", "BRA"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kept_cubins")
 @pytest.mark.parametrize("architecture", [80, 90, pytest.param(100, marks=pytest.mark.slow)])
 def test_of_100_issue_slots_of_a_peak_99_are_its_own(architecture, tmp_path):

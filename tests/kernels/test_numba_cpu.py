@@ -49,6 +49,7 @@ def test_results_are_the_references(backend, problem):
     assert error.acceptable, error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])
 def test_the_peak_problem_fills_the_registers_and_is_right(backend, precision):
     problem = peak_problem(backend, precision)
@@ -60,6 +61,7 @@ def test_the_peak_problem_fills_the_registers_and_is_right(backend, precision):
     assert measurement.durations_ns()[0] > 1000 * 4 / 10
 
 
+@pytest.mark.slow
 def test_short_passes_are_repeated_inside_a_run_but_with_cold_caches(backend):
     measurement = BenchMeasurement(Memory("copy", 16_000))
     measurement.take(backend, Method(cache="hot", visit_s=0.0))

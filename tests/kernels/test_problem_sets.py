@@ -1,5 +1,7 @@
 """The layers of networks, by facts that can be checked by hand."""
 
+import pytest
+
 from curvescope.kernels import problem_sets
 from curvescope.kernels.conv import Conv
 from curvescope.kernels.gemm import Gemm
@@ -7,6 +9,7 @@ from curvescope.profiling.workload.networks import get_network
 from curvescope.profiling.workload.networks.facts import facts
 
 
+@pytest.mark.slow
 def test_layers_of_vgg_a():
     network = get_network("vgg_a")
     sweeps = problem_sets.layer_sweeps(network, (1, 2), Conv)
@@ -31,6 +34,7 @@ def test_the_fully_connected_layers_are_three_products_each():
     assert [sweep.axis for sweep in sweeps[:3]] == ["n", "n", "k"]
 
 
+@pytest.mark.slow
 def test_forward_problems_do_the_work_of_the_network():
     # torch's counter sees convolutions and matrix products only, as the problems do; alike layers
     # count each.

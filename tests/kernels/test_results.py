@@ -76,6 +76,7 @@ def test_a_csv_has_a_row_for_each_problem_with_its_axes_and_rates(tmp_path):
     assert (tmp_path / "csv" / "steps.csv").exists()
 
 
+@pytest.mark.slow
 def test_several_sweeps_are_rows_of_one_file(tmp_path):
     measure(tmp_path / "a", ["n=1,2"], 1000)
     measure(tmp_path / "b", ["k=8", "n=4"], 1000, cache="hot")

@@ -221,6 +221,7 @@ def test_times_are_moved_to_the_monotonic_clock_and_the_error_is_said(record_fak
     assert collector["cupti_refused"] == ["timestamps: CUPTI_ERROR_UNKNOWN (27)"]
 
 
+@pytest.mark.slow
 def test_kernels_get_layer_class_and_phase_of_the_annotation_open_at_their_launch(
     record_fake, text_of
 ):

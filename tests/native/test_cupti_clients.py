@@ -143,6 +143,7 @@ def test_clocks_refused_before_there_is_a_context_are_asked_for_again(record_fak
     assert recording.count_rows("clocks") == has_kernel
 
 
+@pytest.mark.slow
 def test_a_client_that_takes_the_buffers_is_noticed_and_said(record_fake):
     code, recording = record_fake(
         START
@@ -207,7 +208,7 @@ def test_whether_cupti_tells_of_the_collectors_own_call_or_not_it_is_no_row_and_
     assert lost(recording) == {}
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("subscribes", [True, False])
 def test_a_pause_lets_another_client_in_and_the_collector_goes_on_after_it(record_fake, subscribes):
     code, recording = record_fake(

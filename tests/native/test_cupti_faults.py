@@ -41,7 +41,7 @@ CALLS_OF_CI = {"GetVersion", "ActivityEnable", "ActivityGetNextRecord", "Activit
                "GetTimestamp", "ActivityDisable", "Unsubscribe"}  # fmt: skip
 
 
-@pytest.mark.parametrize("call", grade(EVERY_CALL, quick=EVERY_CALL[:2], in_ci=CALLS_OF_CI))
+@pytest.mark.parametrize("call", grade(EVERY_CALL, quick=EVERY_CALL[:1], in_ci=CALLS_OF_CI))
 def test_whatever_call_fails_the_program_runs_on_and_the_recording_is_whole(record_fake, call):
     code, recording = record_fake(HUNDRED_KERNELS, FAKE_CUPTI_FAIL=f"cupti{call}=999")
     assert code == 0
@@ -77,6 +77,7 @@ def test_what_stands_against_recording_is_said_with_its_remedy(record_fake, fail
     assert words in recording.meta["collectors"][0]["cupti_status"]
 
 
+@pytest.mark.slow
 def test_libcupti_is_found_in_the_process_first_then_the_wheel_then_the_toolkit(
     record_fake, doubles, tmp_path
 ):

@@ -20,6 +20,7 @@ def lost(recording):
     return {name: entry["count"] for name, entry in recording.meta["lost"].items()}
 
 
+@pytest.mark.slow
 def test_a_running_kernel_keeps_one_small_buffer_from_a_process_that_exits(record_fake):
     """A flush returns no buffer with an unfinished record; the others are on disk soon after."""
     per_buffer = (64 << 10) // 208  # the first one

@@ -143,6 +143,7 @@ def test_real_raw_buffers_replay(tmp_path, record_fake, raw, real):
     check_raw_buffers(real, tmp_path, record_fake, raw)
 
 
+@pytest.mark.slow
 @CARDS
 def test_real_copies_tell_the_memory_of_the_host(tmp_path, record_fake, real):
     """The loader of the recorded program has pageable memory, and nothing else is told pinned."""

@@ -276,6 +276,7 @@ def test_what_a_kill_leaves_is_read_and_recovered(tmp_path, ending, capsys):
     assert recovered(run.path, capsys) == (BEFORE, {}, "interrupted")
 
 
+@pytest.mark.slow
 def test_a_kill_of_the_program_alone_is_recorded_without_any_recovery(tmp_path):
     with running(tmp_path) as run:
         os.kill(run.program, signal.SIGKILL)
@@ -283,6 +284,7 @@ def test_a_kill_of_the_program_alone_is_recorded_without_any_recovery(tmp_path):
     assert ranges_of(run.path) == (BEFORE, {}, "complete")
 
 
+@pytest.mark.slow
 def test_a_recording_in_progress_is_read_as_far_as_it_is(tmp_path, capsys):
     with running(tmp_path) as run:
         main(["breakdown", str(run.path)])

@@ -65,6 +65,7 @@ def test_what_has_no_room_in_memory_is_counted(tmp_path):
     assert open_recording(path).meta["status"] == "incomplete"
 
 
+@pytest.mark.slow
 def test_a_recovery_counts_what_only_the_recording_command_knew(tmp_path, monkeypatch, capsys):
     """The counts lay in memory that is gone with that command: it wrote them beside the chunks."""
     from curvescope.profiling.recording import part_files
@@ -85,6 +86,7 @@ def test_a_recovery_counts_what_only_the_recording_command_knew(tmp_path, monkey
     assert "killed" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_block_of_this_process_counts_what_it_could_not_write(tmp_path):
     """Nobody else reads the rings of `curvescope.record()`."""
     program = (

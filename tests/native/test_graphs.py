@@ -97,6 +97,7 @@ replay(2, 21)
     assert layers(recording) == [("k21", 0, "fc1"), ("k21", 1, "fc1")]
 
 
+@pytest.mark.slow
 def test_a_node_is_of_the_thread_that_captured_it(record_fake):
     """Another thread captures a node while this one is in another layer, as the
     backward pass does.

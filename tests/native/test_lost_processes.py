@@ -71,6 +71,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_every_range_is_recorded_however_its_process_ends(tmp_path, ending):
     program = textwrap.dedent(RANGES) + f"work(lambda: None)\n{ENDINGS[ending]}\n"

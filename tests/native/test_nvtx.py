@@ -307,6 +307,7 @@ def test_matching_keeps_one_stack_per_domain_and_leaves_out_what_is_open():
     assert len(begins) == len(ends) == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_whole(tmp_path):
     program = tmp_path / "p.py"
     program.write_text(

@@ -139,6 +139,7 @@ def test_a_step_that_fails_leaves_no_profiler_behind(step, monkeypatch):
     assert not step.library.fake_range_profiler_is_enabled()
 
 
+@pytest.mark.slow
 def test_a_refusal_says_what_would_allow_it(doubles, tmp_path):
     """In a process of its own: the double reads what fails once."""
     program = tmp_path / "program.py"

@@ -6,6 +6,8 @@ JAX, the GPU and libcupti are test doubles; the program, its ranges and its proc
 
 from textwrap import dedent
 
+import pytest
+
 JAX = """
     class Stage:
         def __init__(self, *arguments, **named): ...
@@ -61,6 +63,7 @@ TRAINING = """
 MARKED_BY = "calls of a function of JAX or TensorFlow (update)"
 
 
+@pytest.mark.slow
 def test_calls_of_a_compiled_function_are_the_steps_of_a_recorded_program(record_fake, tmp_path):
     (tmp_path / "jax.py").write_text(dedent(JAX))
     code, recording = record_fake(TRAINING.replace("PROGRAM_ENDS", "pass"))

@@ -75,6 +75,7 @@ def test_without_marks_steps_come_from_the_repetition_of_the_kernels(record_fake
     assert len(recording.frame("steps")) in (7, 8)
 
 
+@pytest.mark.slow
 def test_a_pattern_says_what_names_mean_and_a_wrong_one_is_refused_before_anything_runs(
     record_fake, tmp_path, refusal_of
 ):

@@ -67,15 +67,14 @@ ALLOWED = {
 def changing_calls(path):
     """File, function and call of each call of a module that may write or delete."""
 
-    def visit(node, inside):
+    left = [(ast.parse(path.read_text()), ())]
+    while left:
+        node, inside = left.pop()
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
             inside = (*inside, node.name)
         if isinstance(node, ast.Call) and changes(node):
             yield ".".join(inside), ast.unparse(node)[:60]
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, inside)
-
-    yield from visit(ast.parse(path.read_text()), ())
+        left += ((child, inside) for child in ast.iter_child_nodes(node))
 
 
 def changes(call):

@@ -104,6 +104,7 @@ def test_half_a_character_is_read_as_one_that_documents_can_have(store):
     assert "al?ex" in json_text(meta)
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("gone", ["device", "library"])
 def test_a_modelled_recording_that_does_not_say_of_what_is_refused(
     gone, tmp_path, command, refusal_of
@@ -335,6 +336,7 @@ def varint(number):
     return bytes([*data, number])
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize("command", READING)
 def test_a_footer_that_lies_about_its_pages_is_not_believed(command, store, refusal_of):
     part = store / "a" / "kernels" / "00001.parquet"

@@ -75,7 +75,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.first_rows(6)
+@pytest.mark.first_rows(3)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_that_a_terminal_obeys_is_printed(runs, command, capsys, monkeypatch):
     monkeypatch.chdir(runs)
@@ -85,6 +85,7 @@ def test_nothing_that_a_terminal_obeys_is_printed(runs, command, capsys, monkeyp
     assert not OBEYED & set(out + err)
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize(
     "command",
     ["explain first", "breakdown first", "compare first second", "runs .", "compare --steps first"],
@@ -122,6 +123,7 @@ def job(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_ranks_print_nothing_that_a_terminal_obeys(job, capsys):
     assert main(["scale", "read", str(job)]) == 0
     out, err = capsys.readouterr()

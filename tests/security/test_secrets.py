@@ -151,7 +151,7 @@ def test_messages_and_source_lines_go_through_the_same_door(write, command, secr
     assert secret not in mask_text(write(command), {})
 
 
-@pytest.mark.parametrize(("command", "secret"), SHAPES)
+@ask_each(("command", "secret"), SHAPES)
 def test_a_recorded_command_of_a_program_has_none_and_is_whole_for_its_user(
     command, secret, tmp_path, monkeypatch
 ):

@@ -249,6 +249,7 @@ ALONE = (
 STEP = (on_the_step("kept_memory"), {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 25.0, 8: 33.0}})
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     ("made", "too_few"), [(ALONE, 0), (STEP, 90)], ids=["alone", "on the step"]
 )
@@ -332,6 +333,7 @@ def test_what_makes_every_batch_size_faster_alike_is_no_cause_of_the_fixed_cost(
     assert "CPU contention" not in totals_of(SHARED, [(one, faster)], fixed_cost(4, 8))
 
 
+@pytest.mark.slow
 def test_a_narrow_measurement_alone_ends_what_was_not_significant():
     unclear = {
         term.label: term.amount for term in totals_of("not significant")[NOT_SIGNIFICANT].terms

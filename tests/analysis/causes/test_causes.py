@@ -104,6 +104,7 @@ def test_a_switch_to_a_kernel_of_another_architecture_names_both():
     assert (named.before, named.after) == ("sm_80", "sm_100")
 
 
+@pytest.mark.slow
 @ask_each(
     ("op", "gigaflops", "claimed"),
     [
@@ -129,6 +130,7 @@ def test_kernels_of_an_operator_at_one_size_only_are_a_switch_of_equal_products(
     assert ("algorithm switch" in terms["conv3 backward"].claims) == claimed
 
 
+@pytest.mark.slow
 @ask_each("name", ["Memcpy HtoD", "Memcpy DtoH (Device -> Pageable)"])
 def test_copies_from_and_to_the_host_are_known_by_the_beginnings_of_their_names(name):
     check_that_copies_are_known(name)
@@ -173,6 +175,7 @@ def test_calls_that_allocate_are_known_with_those_of_growing_segments_and_of_poo
     assert times == ({kind: 0.002} if kind else {})
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("first", [1, 5])
 def test_a_batch_size_that_runs_another_kernel_from_some_round_on_is_named(tmp_path, first):
     """A library that found no memory for a workspace at batch 16 keeps the other algorithm."""
@@ -387,6 +390,7 @@ def test_a_layer_that_only_copies_has_no_operand_that_it_copies_before_it():
     assert explained(in_a_product).largest_cause.cause == "copies of operands"
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     "name",
     [
@@ -402,6 +406,7 @@ def test_a_kernel_that_names_the_layout_it_works_on_copies_nothing(name):
     assert "copies of operands" not in claimed
 
 
+@pytest.mark.slow
 def test_threads_begin_only_where_about_one_worked_and_not_where_one_waits():
     def use(first, waiting=0):
         def of_step(batch, duration_ns):

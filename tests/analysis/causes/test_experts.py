@@ -25,6 +25,7 @@ def of_all_experts(batch):
     return TermOperands(experts=ExpertTokens((batch,) * 16, 16))
 
 
+@pytest.mark.slow
 def test_all_experts_are_a_fixed_cost_that_the_dense_twin_has_not():
     """Published of a mixture of experts: 5 to 6.6 ms of a decode step that a dense one has not
     (vllm-xpu-kernels 509).
@@ -44,6 +45,7 @@ def test_all_experts_are_a_fixed_cost_that_the_dense_twin_has_not():
     assert "weights of experts" not in causes
 
 
+@pytest.mark.slow
 def test_where_only_the_shapes_are_known_experts_can_have_a_token():
     plan = PLANS["weights of experts"]
     of_shapes = replace(
@@ -57,6 +59,7 @@ def test_where_only_the_shapes_are_known_experts_can_have_a_token():
     assert time.unit == "ms"
 
 
+@pytest.mark.slow
 def test_products_that_the_memory_does_not_bound_read_no_weights_in_their_time():
     """128 MB of weights take 0.4 ms of the 160 at 320.3 GB/s."""
     plan = PLANS["weights of experts"]

@@ -119,6 +119,7 @@ def test_a_gap_is_divided_among_the_calls_in_it(tmp_path, advice):
     assert facts_of(told["memory pressure"])["calls of cudaFree"] == 49
 
 
+@pytest.mark.slow
 def test_a_call_that_makes_a_context_is_no_memory_pressure(tmp_path, advice):
     kernels = [(0.0, 0.01, "fill", 1), (1001.0, 50.0, "work", 3)]
     calls = [(0.0, 0.01, "cudaLaunchKernel", 1), (0.1, 1000.0, "cudaFree", 2)]
@@ -129,6 +130,7 @@ def test_a_call_that_makes_a_context_is_no_memory_pressure(tmp_path, advice):
     assert (first.at_most_ms, first.where) == (pytest.approx(1000.0), "cudaFree")
 
 
+@pytest.mark.slow
 def test_libraries_around_streams_that_are_made_are_a_first_use(tmp_path, advice):
     """It was code of the host, to run beside the step; nothing records the loading itself."""
     kernels = [(0.0, 0.01, "fill", 1), (2400.0, 50.0, "work", 3)]
@@ -146,6 +148,7 @@ def test_libraries_around_streams_that_are_made_are_a_first_use(tmp_path, advice
     assert set(causes(1.0)) == {"host code in one gap"}
 
 
+@pytest.mark.slow
 def test_a_context_before_many_steps_is_no_work_of_a_mean_step(tmp_path, advice):
     """Nothing marks where the first step begins, so that it held the set-up of the program."""
     kernels, ranges, calls = [], [], [(0.0, 1000.0, "cudaFree", 100)]
@@ -161,6 +164,7 @@ def test_a_context_before_many_steps_is_no_work_of_a_mean_step(tmp_path, advice)
     assert found.breakdown.set_aside.startswith("1 of 10 profiled steps set aside")
 
 
+@pytest.mark.slow
 def test_a_module_that_is_loaded_is_no_batch(tmp_path, advice):
     calls = [(0.0, 0.1, "cudaMemcpyAsync", 1), (0.2, 1.9, "cuLibraryLoadData", 2)]
     calls += [(2.12, 0.02, "cudaLaunchKernel", 3), (2.3, 0.1, "cudaMemcpyAsync", 4)]
@@ -286,6 +290,7 @@ def decode(path):
     return trace_of(path, kernels, calls)
 
 
+@pytest.mark.slow
 def test_equal_periods_after_waits_are_steps(tmp_path, advice):
     """They hold 64 % of the device time, and 80 % were asked for."""
     found, told = advice(decode(tmp_path / "decode.json"))
@@ -356,6 +361,7 @@ def test_products_in_tf32_of_pytorch_could_take_half_the_bits(tmp_path, advice):
     assert products.at_most_ms == pytest.approx(2.9 * (1 - 156 / 312), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_few_gaps_count_together(tmp_path, advice):
     """Three of 12 ms in a step of 250: each is less than a tenth of it."""
     kernels, calls, at = [], [], 0.0
@@ -369,6 +375,7 @@ def test_a_few_gaps_count_together(tmp_path, advice):
     assert told["host code in one gap"].suggestion.at_most_ms == pytest.approx(4 * 12.0, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_loop_of_one_launch_is_bound_by_launches(tmp_path, advice):
     """Half of each step of one short kernel is idle: ten launches in a step were asked for."""
     kernels, calls, ranges = [], [], []
@@ -382,6 +389,7 @@ def test_a_loop_of_one_launch_is_bound_by_launches(tmp_path, advice):
     assert bound.at_most_ms == pytest.approx(0.05, rel=0.05)
 
 
+@pytest.mark.slow
 def test_copies_of_a_cpu_are_told(tmp_path, advice):
     """One tenth of a CPU's step, and nothing was suggested: no copy made 2 %."""
     operators = [(10.0 * at, 9.0, "aten::mm") for at in range(3)]
@@ -393,6 +401,7 @@ def test_copies_of_a_cpu_are_told(tmp_path, advice):
     assert told["copies of operands"].suggestion.at_most_ms == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_a_gap_before_the_first_kernel_of_triton_is_a_compilation(tmp_path, advice):
     """Without call stacks it was code of the host that should run beside the step."""
     kernels, calls, at = [], [], 0.0
@@ -408,6 +417,7 @@ def test_a_gap_before_the_first_kernel_of_triton_is_a_compilation(tmp_path, advi
     assert facts_of(compiled)["first kernel after it, of Triton"] == "triton_poi_fused_add_0"
 
 
+@pytest.mark.slow
 def test_a_long_gap_before_a_kernel_of_triton_that_ran_before_is_none(tmp_path, advice):
     kernels, calls, at = [], [], 0.0
     for number, wait in enumerate([1.0, 800.0]):
@@ -419,6 +429,7 @@ def test_a_long_gap_before_a_kernel_of_triton_that_ran_before_is_none(tmp_path, 
     assert "compilation in the step" not in told
 
 
+@pytest.mark.slow
 def test_equal_kernels_in_a_row_are_counted(tmp_path, advice):
     """They were listed as `elementwise, elementwise, elementwise, elementwise and 5 more`."""
     add = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"

@@ -64,6 +64,7 @@ def test_the_answer_names_the_block_and_what_fills_it():
     assert within.before == pytest.approx(within.after, rel=0.05)
 
 
+@pytest.mark.slow
 def test_low_precision_on_a_gpu_is_padded_to_the_tile_of_its_kernel():
     """A grid of persistent blocks tells nothing; 24 rows of fp8 are computed as 64."""
     name = "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize64x128x128_warpgroupsize1x1x1"

@@ -286,22 +286,25 @@ def gaps_without_a_host(path):
     return path
 
 
+QUICK = (
+    5  # the first: one of each profiler, one that waits for another, and one with nothing to say
+)
 CASES = [
     (late_rank, "trace.json", {"exposed communication"}, "another rank"),
+    (loader_in_another_thread, "trace.json", {"waiting for input"}, "loading of a batch"),
+    (tensorflow_input, "trace.json", {"waiting for input"}, "load batches ahead"),
+    (gaps_without_a_host, "trace.csv", {"host code in one gap"}, "record what the host does"),
+    (two_busy_streams, "trace.json", set(), ""),
     (gather_ahead_of_nothing, "trace.json", {"exposed communication"}, "communication"),
     (small_optimizer, "trace.json", {"optimizer work"}, "fuse the optimizer"),
-    (loader_in_another_thread, "trace.json", {"waiting for input"}, "loading of a batch"),
     (loader_ahead_of_slow_launches, "trace.json", {"launch- or host-bound"}, "CUDA graph"),
     (eager_decode, "trace.json", {"launch- or host-bound"}, "CUDA graph"),
     (item_in_each_block, "trace.json", {"host waits for the device"}, "read results"),
     (copies_of_a_cpu, "trace.json", {"copies of operands"}, "keep tensors"),
     (pageable, "export.sqlite", {"copies from and to the host"}, "pin the host's memory"),
-    (two_busy_streams, "trace.json", set(), ""),
     (jax_batches, "trace.json", {"host code in one gap", "waiting for input"}, "code of the gap"),
     (jax_blocks, "trace.json", {"host waits for the device"}, "read results"),
-    (tensorflow_input, "trace.json", {"waiting for input"}, "load batches ahead"),
     (tensorflow_pointwise, "trace.json", {"pointwise kernels in a row"}, "compile"),
-    (gaps_without_a_host, "trace.csv", {"host code in one gap"}, "record what the host does"),
 ]
 # Others that are true, and may be said after the first.
 ALSO = {
@@ -311,6 +314,7 @@ ALSO = {
 }
 
 
+@pytest.mark.first_rows(QUICK)
 @pytest.mark.parametrize(
     ("make", "file", "first", "words"), CASES, ids=[make.__name__ for make, *_ in CASES]
 )
@@ -324,6 +328,7 @@ def test_what_an_expert_says_comes_first(make, file, first, words, tmp_path):
         assert words in told[causes[0]].do
 
 
+@pytest.mark.slow
 def test_a_bound_of_pointwise_kernels_is_of_one_gpu_in_each_step(tmp_path):
     """Each GPU has its own step, so that a mean over the steps of one was half of it."""
     _, told = advise_on(tensorflow_pointwise(tmp_path / "trace.json"), tmp_path)

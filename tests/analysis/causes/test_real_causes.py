@@ -36,6 +36,7 @@ def check_amounts_add_up(found):
     assert math.fsum(amounts) == pytest.approx(found.value.value, rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.first_rows(2)
 @pytest.mark.parametrize("name", CASES)
 def test_a_kept_recording_names_what_was_planted_in_it(name):
     found = name_cause(CASES[name], open_recording(KEPT / name))

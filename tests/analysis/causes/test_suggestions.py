@@ -160,6 +160,7 @@ def test_factors_save_at_most_what_the_suggestions_do_that_name_them(advice, imp
     assert all(shares[factor] >= share for factor in optimizer.factors)
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("name", [JAX, NO_CALLS, FIRST])
 def test_a_program_without_torch_is_not_told_to_call_it(name, text_of, imported_profile):
     text = text_of("explain", imported_profile(name))
@@ -167,6 +168,7 @@ def test_a_program_without_torch_is_not_told_to_call_it(name, text_of, imported_
     assert "curvescope diagnose" not in text
 
 
+@pytest.mark.slow
 def test_a_count_of_a_whole_recording_is_not_of_a_step(text_of, imported_profile):
     """No step is known in this file."""
     path = imported_profile("josiahdavis_lm_net_17ed.sql.gz")

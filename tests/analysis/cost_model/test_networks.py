@@ -48,6 +48,7 @@ def test_an_unknown_network_is_refused_by_name():
         load_operations("lenet")
 
 
+@pytest.mark.slow
 def test_the_flops_of_a_step_are_the_networks_own():
     pytest.importorskip("torch")
     from curvescope.profiling.workload.networks import get_network

@@ -30,6 +30,7 @@ def test_parts_and_idle_add_up_to_the_window(drawn):
     )
 
 
+@pytest.mark.slow
 @given(intervals, st.data())
 def test_matches_counting_every_nanosecond_where_a_lower_level_hides_what_runs_behind_it(
     drawn, data

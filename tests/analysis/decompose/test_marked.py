@@ -174,6 +174,7 @@ def test_a_batch_size_without_marks_leaves_the_profilers_times():
     assert find_marked_steps(marks[:0], steps, FASTER_HALF) is None
 
 
+@pytest.mark.slow
 @ask_each(
     ("work_ms", "profiled_idle_ms", "whole_ms", "idle_ms"),
     [

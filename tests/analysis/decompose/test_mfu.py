@@ -63,6 +63,7 @@ def test_a_cpu_without_measured_ceilings_has_none_in_the_table():
     assert {cell.mfu for cell in cells_of(recording)} == {None}
 
 
+@pytest.mark.slow
 def test_the_table_has_it_of_a_modelled_step(tmp_path):
     from curvescope.cli import main
 

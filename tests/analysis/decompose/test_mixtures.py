@@ -59,12 +59,14 @@ def programs():
     return found
 
 
-def test_intervals_of_t_hold_what_a_step_of_a_mixture_costs(programs):
+@pytest.mark.first_rows(1)
+@pytest.mark.parametrize("count", [12, PROGRAMS])
+def test_intervals_of_t_hold_what_a_step_of_a_mixture_costs(count, programs):
     held = 0
-    for steps, truth_ms, _ in programs:
+    for steps, truth_ms, _ in programs[:count]:
         time = cost_curve(steps, FASTER_HALF).points[0].time_ms
         held += time.low <= truth_ms <= time.high
-    assert held >= 0.93 * PROGRAMS
+    assert held >= 0.93 * count
 
 
 def test_the_period_of_a_mixture_is_right_in_nine_of_ten_and_none_is_invented(programs):

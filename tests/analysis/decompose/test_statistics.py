@@ -69,6 +69,7 @@ def test_medians_of_replicates_come_from_the_drawn_rounds_alone():
     assert medians.tolist() == [1.0, 9.0, 1.0]
 
 
+@pytest.mark.slow
 @ask_each("rounds", [4, 6, 14])
 def test_intervals_of_a_mean_difference_cover_the_truth(rounds):
     """95 % intervals of T(2b) − 2·T(b) hold it in 93 to 99 % of 400 simulated sweeps with drift

@@ -73,6 +73,7 @@ def test_a_lone_slow_step_stays_though_nothing_says_why(tmp_path):
     assert (found.n_used, found.set_aside) == (STEPS, None)
 
 
+@pytest.mark.slow
 def test_a_first_slow_step_without_a_reason_is_a_warm_up(tmp_path):
     """Neither the range of the step nor that of a pass is a reason."""
     recording = write_profile(tmp_path / "r", slow=0)
@@ -86,7 +87,7 @@ def test_a_first_slow_step_without_a_reason_is_a_warm_up(tmp_path):
     )
 
 
-@pytest.mark.first_rows(3)
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     "more",
     [
@@ -115,6 +116,7 @@ def test_a_reason_for_little_of_it_is_none(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_call_that_makes_a_context_is_no_reason(tmp_path):
     """No later step makes one; many short calls of that name are work of the program."""
     context = [("api_calls", "cudaFree", 400.0)]

@@ -105,6 +105,7 @@ def test_a_wait_in_a_layer_leads_though_no_deviation_of_the_step_is_significant(
     assert find_all(found)[0].what.startswith("idle in mixer forward from 24 on: ")
 
 
+@pytest.mark.slow
 @ask_each("seed", range(2))
 def test_counted_work_of_a_layer_is_added_up_over_its_phases(seed):
     """Each phase makes 1.3 % of the step, which alone is worth no word."""
@@ -113,6 +114,7 @@ def test_counted_work_of_a_layer_is_added_up_over_its_phases(seed):
     assert part.value.value == pytest.approx(5.0, rel=0.1)
 
 
+@pytest.mark.slow
 @ask_each("seed", range(2))
 @ask_each(("kind", "lasts"), [("copies", True), ("copies at one size", False)])
 def test_a_layer_that_all_larger_sizes_pay_for_is_slow_from_a_size_on(kind, lasts, seed):

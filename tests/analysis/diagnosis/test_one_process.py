@@ -27,6 +27,7 @@ def test_what_one_process_shares_is_no_slow_size(seeds, layers, placed):
         assert find_slow(seed, processes=1, layers=layers, placed=placed) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", EACH_SEED)
 def test_no_more_are_slow_where_more_sizes_are_looked_at(seeds):
     sizes = (1, 2, 3, 4, 6, 8)

@@ -52,6 +52,7 @@ def test_a_slow_rank_is_named_with_its_layer_node_and_what_the_others_wait(ranks
     assert found.waiting_ms == pytest.approx(waiting.waiting_ms)
 
 
+@pytest.mark.slow
 def test_a_slow_node_is_all_of_its_ranks():
     found, _ = analysed(ranks=16, slow=lambda rank, step, layer: 1.2 if rank // 4 == 2 else 1.0)
     assert sorted(s.rank for s in found.stragglers) == [8, 9, 10, 11]

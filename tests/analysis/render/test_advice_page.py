@@ -47,6 +47,7 @@ def page(imported_profile):
     return make
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("name", grade(TIMED, quick=QUICK, in_ci=TIMED[::4]))
 def test_the_page_fits_the_screen_and_names_each_bound_place_and_test(name, page):
     made = page(name)

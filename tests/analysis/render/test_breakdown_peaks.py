@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from curvescope.analysis.decompose.breakdown import Row, of_peak
 from curvescope.analysis.render.of_peak import note_of_peaks, show_of_peak
 from curvescope.profiling.hardware.limits import CEILING, PEAK, OfPeak, hardware_of
@@ -50,6 +52,7 @@ def test_which_peak_it_is_is_said():
     assert "FLOPs as measured on the device or DRAM as its datasheet has it" in both
 
 
+@pytest.mark.slow
 def test_the_breakdown_of_a_card_has_the_column(text_of, document_of):
     path = ROOT / "examples" / "recordings" / "vgg_a-h100"
     text = text_of("breakdown", path)

@@ -111,7 +111,7 @@ def test_names_that_begin_alike_are_told_apart_by_the_rest(names, parts):
     assert distinct_parts(names) == parts
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["a", "<", "<a", "a.", "::", "(", "-", "a::b(", "_", " (", "a<b>"])
 def test_names_of_any_length_take_little_time(part):
     """A name of 64 kB took 43 s: patterns that begin at each character and read to the end."""

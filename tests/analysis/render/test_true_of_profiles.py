@@ -63,6 +63,7 @@ def test_an_imported_sweep_says_at_once_which_steps_no_estimate_uses(said, tmp_p
         assert line in said("explain", tmp_path / "sweep", "--all")
 
 
+@pytest.mark.slow
 def test_time_in_which_launched_work_waits_is_not_the_hosts(imported_profile, document_of, said):
     """The step began with a gap of 8.37 ms, for which the graph had been launched 6.3 ms before the
     first kernel.
@@ -124,6 +125,7 @@ def test_most_is_more_than_half(imported_profile, said):
     )
 
 
+@pytest.mark.slow
 def test_own_durations_stand_beside_shared_out_times(imported_profile, document_of, said, tmp_path):
     """A kernel that runs beside others had half of the time that its file says, without a word."""
     database = tmp_path / "h100.sqlite"
@@ -149,6 +151,7 @@ def test_own_durations_stand_beside_shared_out_times(imported_profile, document_
     )
 
 
+@pytest.mark.slow
 def test_modules_that_a_profiler_numbers_are_one_row(imported_profile, document_of):
     path = imported_profile("tl_h100_timesformer.json.gz")
     rows = {row["label"]: row for row in document_of("breakdown", path)["rows"]}

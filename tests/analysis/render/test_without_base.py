@@ -30,6 +30,7 @@ def sweep(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_a_recording_without_known_steps_is_not_called_a_step(said, document_of, tmp_path):
     trace = PROFILES / "hta_alexnet_trace.json.gz"
     text = said("breakdown", trace)
@@ -59,6 +60,7 @@ def test_times_without_an_interval_get_no_verdict_but_their_difference_and_its_p
     assert not document_of("explain", sweep)["findings"]
 
 
+@pytest.mark.slow
 def test_one_step_of_each_size_may_not_repeat(said, document_of, tmp_path):
     traces = [PROFILES / f"parttrans_bs{batch}.pt.trace.json.gz" for batch in (32, 128)]
     said(
@@ -80,6 +82,7 @@ def test_one_step_of_each_size_may_not_repeat(said, document_of, tmp_path):
     assert {finding["verdict"] for finding in document["findings"]} == {"unknown"}
 
 
+@pytest.mark.slow
 def test_a_table_of_two_gpus_says_so(imported_profile, said, document_of, refusal_of):
     both = imported_profile("nsysai_h100_2gpu_1s.sqlite.gz")
     together = said("breakdown", both)

@@ -123,6 +123,7 @@ def test_factors_of_one_experiment_share_their_variance_where_their_own_is_small
     assert pool_spreads(alone[:1])[0].spread == alone[0].spread
 
 
+@pytest.mark.slow
 @ask_each("factors", [1, 3])
 @ask_each("between", [0.0, 0.03])
 def test_intervals_over_five_starts_hold_what_is_removed(factors, between):

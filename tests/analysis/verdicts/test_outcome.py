@@ -143,6 +143,7 @@ def test_a_factor_that_makes_threads_wait_costs_the_others_no_visit():
     assert onednn.verdict == Verdict.CONFIRMED
 
 
+@pytest.mark.slow
 @ask_each(
     ("stage", "verdict"), [(Stage.CONFIRM, Verdict.UNDECIDED), (Stage.SCREEN, Verdict.CONFIRMED)]
 )
@@ -216,6 +217,7 @@ def test_a_factor_that_could_not_be_changed_keeps_no_experiment_open():
     assert not is_settled(replace(one, factors=("other_layout",)), rows)
 
 
+@pytest.mark.slow
 def test_looks_at_an_experiment_that_runs_confirm_no_more_half_shares_by_chance():
     """A share of a half is on the threshold: 1 in 40 is confirmed by chance, at looks and without
     them.

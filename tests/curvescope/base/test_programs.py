@@ -51,6 +51,7 @@ def test_a_program_that_is_named_by_its_path_is_found(folder):
     assert find_program("./other") is None
 
 
+@pytest.mark.first_rows(1)
 def test_reading_a_report_runs_no_program_of_the_working_folder(folder):
     report = folder / "work" / "x.nsys-rep"
     report.write_bytes(b"NVID" + bytes(4000))

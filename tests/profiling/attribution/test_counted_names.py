@@ -3,6 +3,7 @@
 import re
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ def test_the_name_before_a_number_is_that_of_the_plain_pattern(name):
     assert _before_number(name) == (found and found[1])
 
 
+@pytest.mark.slow
 @ask_each(
     "name", ["a" * 65_536, "1" * 65_536 + "x", "a" + "1" * 65_536, "_" * 65_536, "a." * 32_768]
 )

@@ -131,6 +131,7 @@ def test_ncu_measures_what_the_columns_need(fake, tmp_path):
     assert (recording.meta["clock_control"], recording.meta["cache_control"]) == ("none", "none")
 
 
+@pytest.mark.slow
 def test_nvprof_records_a_timeline_or_metrics(fake, tmp_path):
     calls = fake("nvprof", "--export-profile=", write_nvprof(tmp_path / "ready", 12))
     assert (
@@ -200,6 +201,7 @@ def test_a_taken_folder_is_refused_before_anything_runs(fake, export, tmp_path, 
     assert captured.out == ""
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_the_tool_wrote(fake, export, tmp_path):
     fake("nsys", "--output=", export, ".sqlite")
     waiting = """
@@ -245,6 +247,7 @@ def test_a_report_is_exported_by_the_tool_that_can_read_it(fake, export, tmp_pat
     assert given == str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not importlib.util.find_spec("ncu_report"), reason="ncu-report is not installed"
 )

@@ -95,6 +95,7 @@ def test_the_first_step_of_a_window_is_none_of_it(recorder):
     assert len(recorder._boundaries) == 1
 
 
+@pytest.mark.slow
 def test_a_window_ends_after_the_ranges_that_are_open_where_its_last_step_ends(recorder):
     """As that of the optimizer, which told of the end: without its range its work has no phase."""
     recorder, _, _ = recorder

@@ -152,11 +152,13 @@ def test_a_copy_that_is_benched_stays_a_kernel(events, tmp_path):
     assert recording.frame("kernels")["name"].str.startswith(COPIES).sum() == 161
 
 
+@pytest.mark.slow
 def test_an_older_torch_gives_the_same_geometry_through_the_file_of_its_trace(events):
     old = split_events(KinetoResults(B200, OldKinetoEvent), exposed=False)
     assert old == events
 
 
+@pytest.mark.slow
 def test_what_a_profile_lacks_is_missing(events, monkeypatch):
     monkeypatch.setattr(
         OldKinetoEvent, "metadata_json", lambda _: '"blocks per SM": inf, "grid": [1, 1, 1]'

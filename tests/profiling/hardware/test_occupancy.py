@@ -88,6 +88,7 @@ def calculator(tmp_path_factory):
     return program
 
 
+@pytest.mark.first_rows(4)
 @pytest.mark.parametrize("architecture", list(LIMITS))
 def test_occupancy_is_that_of_nvidias_calculator(calculator, architecture):
     sm = LIMITS[architecture]

@@ -159,7 +159,7 @@ def on_gpu(monkeypatch):
     monkeypatch.setattr(visit, "warm_up_ns", lambda _: WARM_UP_NS)
 
 
-@pytest.mark.first_rows(1, in_ci=2)
+@pytest.mark.first_rows(0, in_ci=2)
 @pytest.mark.parametrize("limit_s", [10.0, 12.0, 14.0, 16.0])
 def test_the_last_rounds_on_a_gpu_visit_every_size(sweep, monkeypatch, limit_s):
     """Short visits take the time in which the GPU reaches its clocks: unless that is planned, the
@@ -193,6 +193,7 @@ def test_second_profiles_leave_time_to_sizes_that_are_found_later(sweep):
     assert 3 <= profiles <= 5
 
 
+@pytest.mark.slow
 def test_a_few_rounds_of_fast_steps_are_made_however_short_the_limit_is(sweep):
     """Less than three seconds is no time for a profiler; four rounds of 4 ms take less than a tenth
     of it.
@@ -214,6 +215,7 @@ def test_steps_that_fit_are_measured_at_every_size_in_many_rounds(sweep):
     assert marks.groupby("batch")["round"].nunique().min() >= 8
 
 
+@pytest.mark.slow
 def test_the_largest_size_comes_first_then_the_smallest_and_the_middle(sweep):
     assert by_need(BATCHES) == [32, 1, 8, 16, 4, 2]
     assert by_need((1, 2)) == [2, 1]
@@ -235,7 +237,7 @@ def test_sizes_of_which_no_rounds_fit_are_left_out_and_named(sweep):
         assert (one["why"], one["detail"]) == (LEFT_OUT, "4 rounds of it take longer")
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit_s", "largest_s"), [(10.0, 0.1), (10.0, 0.15), (12.0, 0.18)])
 def test_probes_take_what_all_sizes_that_were_asked_for_leave(sweep, limit_s, largest_s):
     """Probes were made, and one to two of these sizes had no data."""

@@ -52,6 +52,7 @@ def fake(**kinds):
     return FakeCluster({f"tcp://{name}": machine(name, **kind) for name, kind in kinds.items()})
 
 
+@pytest.mark.slow
 def test_a_worker_that_ends_is_followed_by_a_free_one_of_its_kind():
     cluster = fake(a={}, b={}, c={})
     first, second = cluster.measurers("cuda:0", 2)

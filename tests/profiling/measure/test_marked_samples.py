@@ -60,6 +60,7 @@ def test_only_the_first_visit_times_other_steps_than_marked_ones(sweep):
     assert marks.groupby("round")["batch"].nunique().tolist() == [3] * (1 + len(later))
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(("disturbed", "profiled"), [((), 2), ((0,), 3), ((0, 1, 2, 3, 4, 5), 4)])
 def test_a_disturbed_profile_is_made_again_at_most_twice_as_often(
     sweep, monkeypatch, disturbed, profiled
@@ -84,6 +85,7 @@ def test_marks_that_weigh_leave_unmarked_steps_the_samples(sweep):
     assert all("marked" not in kinds for kinds in visits_of(sweep(SHORT_NS)).values())
 
 
+@pytest.mark.slow
 def test_published_protocols_are_measured_as_published(sweep):
     later = list(visits_of(sweep(LONG_NS, "dell")).values())[1:]
     assert all(kinds["timed"] for kinds in later)

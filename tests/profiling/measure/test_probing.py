@@ -39,7 +39,7 @@ def test_nine_of_ten_published_anomalies_are_found_at_their_size_beside_slow_sta
     )
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("noise", ["even", "spikes", "two states", "slow visits"])
 def test_no_jump_is_found_on_a_straight_line(noise):
     """Further rounds may be made for one; they show none."""
@@ -158,6 +158,7 @@ def sweep_probed(workload, sizes, path, clock):
     return open_recording(path)
 
 
+@pytest.mark.slow
 def test_what_is_found_is_part_of_the_recording_and_its_curve(tmp_path, clock):
     """Time rises at 7; so it does at 13, between 12 and 16."""
     workload = FakeWorkload(clock, stairs_ns)
@@ -208,6 +209,7 @@ def test_a_size_that_is_faster_than_a_smaller_one_is_said_to_be(tmp_path, clock)
     assert "no jump between" not in note
 
 
+@pytest.mark.slow
 def test_a_size_that_does_not_run_is_left_out(tmp_path, clock, monkeypatch):
     load = FakeWorkload.load
 
@@ -223,6 +225,7 @@ def test_a_size_that_does_not_run_is_left_out(tmp_path, clock, monkeypatch):
     assert (meta["batches"], meta["unmeasured"]) == ([1, 2, 4, 8], [])
 
 
+@pytest.mark.slow
 def test_a_compiled_step_has_no_probes(tmp_path, clock):
     workload = FakeWorkload(clock, stairs_ns)
     workload.compiled = True
@@ -232,6 +235,7 @@ def test_a_compiled_step_has_no_probes(tmp_path, clock):
     assert "probes" not in open_recording(tmp_path / "r").meta
 
 
+@pytest.mark.slow
 def test_steps_of_probed_sizes_are_let_go_when_the_probes_end(tmp_path, clock, monkeypatch):
     kept = []
     monkeypatch.setattr(FakeWorkload, "free_others", lambda _, but=(): kept.append([*but]))

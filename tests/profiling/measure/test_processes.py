@@ -125,6 +125,7 @@ def test_a_process_has_its_parents_libraries_and_prints_to_standard_error(tmp_pa
     assert "of C\n" in ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("start", "leaves"),
@@ -145,6 +146,7 @@ def test_processes_of_a_step_are_its_children_and_end_with_it(start, leaves):
     assert_ends(pid)
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_whole_job_is_left_to_the_parent():
     """Slurm and `timeout` signal every process: a visit must not be recorded as killed before the
     parent ends it.

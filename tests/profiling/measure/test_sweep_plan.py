@@ -189,6 +189,7 @@ def test_where_nothing_fits_it_is_said_and_the_other_networks_are_there(workplac
     assert why.startswith("batch 64: out of memory")
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     ("function", "why", "detail"),
     [("aborting", "killed", "SIGABRT"), ("raising", "failed", "ValueError: four is not for me")],
@@ -200,6 +201,7 @@ def test_a_crash_costs_one_batch_size(workplace, function, why, detail):
     assert recording.meta["unmeasured"] == [{"batch": 4, "round": 0, "why": why, "detail": detail}]
 
 
+@pytest.mark.slow
 def test_peak_memory_grows_with_the_batch(workplace):
     (recording,), _ = sweep(workplace / "r", [configuration("hungry", "forward")], (1, 32))
     peaks = recording.frame("steps").set_index("batch")["peak_memory_bytes"]
@@ -207,6 +209,7 @@ def test_peak_memory_grows_with_the_batch(workplace):
     assert peaks[32] - peaks[1] == pytest.approx(31 * 8 * 2**20, rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_largest_batch_that_fits_is_found_and_measured(workplace):
     limited = configuration("hungry", "forward", memory_limit_bytes=200 << 20)
     (recording,), _ = sweep(workplace / "r", [limited], (4,), up_to_largest=True)

@@ -260,6 +260,7 @@ for n in range(100_000):
 """
 
 
+@pytest.mark.slow
 def test_programs_are_compared_as_they_are_each_run_a_process(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(PRINTING)

@@ -168,6 +168,7 @@ def test_times_are_exact_to_the_last_digit(text, expected_ns, tmp_path):
     assert second == 7000
 
 
+@pytest.mark.slow
 def test_the_values_of_a_usual_trace_are_converted_at_once(tmp_path, monkeypatch):
     listed = [
         {"ph": "X", "name": f"name {i % 7}", "ts": i, "tid": "x", "args": {"count": -i}}

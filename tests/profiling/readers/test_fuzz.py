@@ -11,7 +11,8 @@ from .sharing import FORMATS, feed_apart
 @pytest.mark.parametrize(
     "numbers",
     [
-        range(10),
+        range(4),
+        pytest.param(range(4, 10), marks=pytest.mark.slow),
         pytest.param(range(10, 110), marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )

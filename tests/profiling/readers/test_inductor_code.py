@@ -83,6 +83,7 @@ def test_flops_are_those_of_all_nodes_or_none(tmp_path):
         assert read_generated(written(folder, code)).flops == flops
 
 
+@pytest.mark.slow
 def test_an_import_takes_the_operators_of_a_kernel_whose_name_tells_none(tmp_path):
     columns = {"ranges": [push_pop("fc1", 0, 90)], "launches": [launch(1, 50)]}
     strings = {1: "triton_per_fused_0", 3: "cudaLaunchKernel"}

@@ -59,7 +59,7 @@ def kernels(path):
     return frame.sort_values(["start_ns", "name"], ignore_index=True)
 
 
-@pytest.mark.first_rows(2)
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("rule", [by_numbers, by_names, unchanged])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_each_process_is_read_as_from_its_own_file(rule, rank, merged, imported_profile, tmp_path):

@@ -296,6 +296,7 @@ def test_what_has_no_point_is_refused(text, said, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_texts_of_all_requests_are_skipped(tmp_path):
     """A result with 30 MB of saved texts."""
     result = vllm(8, generated_texts=["x" * 30_000] * 1000)

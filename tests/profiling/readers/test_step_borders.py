@@ -154,6 +154,7 @@ def test_work_of_one_device_can_be_read_alone(tmp_path, imported_profile):
     assert 2 * one.count_rows("kernels") == both.count_rows("kernels") == 3442
 
 
+@pytest.mark.slow
 def test_a_device_without_work_is_refused_with_the_devices_that_have_some(tmp_path):
     with pytest.raises(CurvescopeError, match=r"--gpu 9: .* it has work of 0, 1\."):
         imported(PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz", tmp_path, device=9)

@@ -209,6 +209,7 @@ def test_a_word_of_a_megabyte_takes_no_time_squared(tmp_path):
     assert 4 in of_events(events, tmp_path).frame("kernels")["grid_z"].tolist()
 
 
+@pytest.mark.slow
 def test_jax_on_a_cpu_has_its_instructions_by_step(tmp_path, refusal_of, text_of):
     """As `jax.profiler.trace` wrote it; found by use: `explain` of steps without a batch size was a
     traceback.

@@ -169,6 +169,7 @@ def test_rows_that_differ_by_a_third_are_curves_of_their_own_and_others_repeats(
     assert curves(repeats) == {"": {1: [10_000, 11_000], 2: [12_000, 13_000]}}
 
 
+@pytest.mark.slow
 def test_many_repeats_become_the_medians_of_blocks(tmp_path):
     """A megabyte is read in pieces; block medians keep the median and the drift of the repeats."""
     random = np.random.default_rng(3)

@@ -51,6 +51,7 @@ def test_nothing_is_overwritten(archive, tmp_path):
     assert (tmp_path / "full" / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     "line",
     [pytest.param("explain @", marks=pytest.mark.slow), "breakdown @ --by layer", "compare @ @"],

@@ -249,6 +249,7 @@ def test_sweep_command_wants_a_batch_size_for_each_file(tmp_path, refusal_of):
     assert set(steps["round"]) == {0, 1}
 
 
+@pytest.mark.slow
 def test_one_profile_alone_is_no_curve(tmp_path, refusal_of, document_of):
     """So `explain` advises, and what needs a curve is refused with the way to record one."""
     import_profile(profile_of(tmp_path / "p", 8, 800), tmp_path / "r", Options())

@@ -59,6 +59,7 @@ def record(path, **meta):
     return path
 
 
+@pytest.mark.slow
 def test_a_recording_on_s3_reads_back_as_one_on_a_disk_does(store, tmp_path):
     remote, local = open_recording(str(record(store / "r"))), open_recording(record(tmp_path / "r"))
     assert remote.complete
@@ -73,6 +74,7 @@ def test_a_recording_on_s3_reads_back_as_one_on_a_disk_does(store, tmp_path):
     assert "s3://" in remote._repr_html_()
 
 
+@pytest.mark.slow
 def test_each_part_is_one_object_of_its_own_name_and_nothing_is_overwritten(store):
     record(store / "r")
     names = {
@@ -90,6 +92,7 @@ def test_each_part_is_one_object_of_its_own_name_and_nothing_is_overwritten(stor
     assert open_recording(store / "r").complete
 
 
+@pytest.mark.slow
 def test_of_writers_that_choose_one_place_at_once_one_gets_it(store, monkeypatch):
     """All see an empty place before any writes: only the exclusive creation of recording.json can
     tell them apart. The server answers slowly, so that all ask at once.
@@ -121,6 +124,7 @@ def test_of_writers_that_choose_one_place_at_once_one_gets_it(store, monkeypatch
     assert open_recording(store / "r").count_rows("steps") == 4
 
 
+@pytest.mark.slow
 def test_a_document_far_too_large_is_not_read_whole(store, monkeypatch):
     record(store / "r")
     size = len((store / "r" / "recording.json").read_bytes())
@@ -153,6 +157,7 @@ def test_writers_of_one_store_do_not_meet(store, document_of):
     assert listed == {*(f"{store}/rank{i}" for i in range(8)), f"{store}/broken"}
 
 
+@pytest.mark.slow
 def test_a_writer_that_was_cut_off_resumes(store):
     with RecordingWriter(store / "r", {}) as writer:
         writer.write("kernels", kernels(), part="a")
@@ -178,6 +183,7 @@ def test_commands_take_urls(store, document_of, tmp_path):
     assert answers[0] == answers[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["duckdb", "pandas"])
 def test_the_queries_of_the_docs_answer(language, store, capsys):
     record(store / "rank0")
@@ -189,6 +195,7 @@ def test_the_queries_of_the_docs_answer(language, store, capsys):
     assert ("conv1" in out and "4.0" in out) if language == "duckdb" else "1000001" in out
 
 
+@pytest.mark.slow
 def test_what_is_not_there_does_not_answer_or_lacks_a_package_is_said(store, monkeypatch):
     def refuse(*_, **__):
         raise RuntimeError("no credentials")  # each store's package raises exceptions of its own

@@ -79,6 +79,7 @@ def test_a_program_is_measured_and_recorded_and_made_again_from_its_recording(pr
     check_recorded_code(recording.path, recording.meta, run_its_code=False)
 
 
+@pytest.mark.slow
 def test_steps_that_the_sizes_do_not_reach_have_no_samples_per_second(printing, tmp_path, capsys):
     run_sweep(
         Command.of(Configuration.of_program(printing, "batch", {})), (2, 4), SHORT, tmp_path / "r"
@@ -232,6 +233,7 @@ def test_where_no_step_is_found_it_says_what_was_looked_for_and_the_line_that_ma
     assert "--step-line 'step {n}'" in found.detail
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     ("printed", "says"),
     [

@@ -106,6 +106,7 @@ def test_kernels_are_named_by_two_rounds_of_this_process(sweep):
     assert steps.loc[steps["profiled"], "round"].unique().tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_users_step_is_checked_over_several_rounds_of_this_process(sweep, monkeypatch):
     noted = []
     from curvescope.profiling.measure.step_checks import StepChecks
@@ -122,6 +123,7 @@ def test_a_users_step_is_checked_over_several_rounds_of_this_process(sweep, monk
     assert later == pytest.approx([1.1 * first] * len(later), rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_limit_holds_where_processes_start_slowly(sweep, clock):
     """Rounds of steps that take nothing are not free where each starts a process."""
     began_s = clock.seconds()
@@ -159,6 +161,7 @@ def test_published_protocols_stay_in_this_process(sweep):
     assert not sweep(SHORT_NS, protocol=PROTOCOLS["dell"])[1]
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_there_is_measured_here(sweep):
     recording, started = sweep(SHORT_NS, fails=True)
     assert len(started) == 1
@@ -177,6 +180,7 @@ def make_step(batch):
     return lambda: [os.getpid() for _ in range(1000 * batch)]
 
 
+@pytest.mark.slow
 def test_a_process_of_a_round_times_steps():
     configuration = OwnStep(make_step, spec=f"{__name__}:make_step", device="cpu").spec
     process = starter_of(configuration)([1, 2])

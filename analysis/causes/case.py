@@ -148,7 +148,7 @@ class Cause:
     # whether it can make an amount at all in a term; where not, no experiment confirms it for that
     possible: Callable[[Case, float], bool] | None = None
     suggest: Callable[[ProfiledStep], Suggestion | None] | None = None
-    intervention: Intervention | None = None
+    intervention: Intervention | None = None  # None: of single profiles, or no experiment tells
 
 
 @dataclass(frozen=True, kw_only=True)

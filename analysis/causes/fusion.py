@@ -11,7 +11,7 @@ import re
 import pandas as pd
 
 from ...profiling.attribution.kernel_names import ELEMENTWISE, GEMM, GEMV, LAYOUT, SOFTMAX, family
-from .case import Cause, Intervention
+from .case import Cause
 from .single_profile import ProfiledStep, Suggestion, fact
 
 # Attention in several kernels: the product of queries and keys, a scale, a mask, softmax, and the
@@ -119,10 +119,6 @@ def _least_ms(step: ProfiledStep, products: pd.DataFrame) -> float:
 attention_in_parts = Cause(
     name=ATTENTION_IN_PARTS,
     suggest=suggest_attention,
-    intervention=Intervention(
-        expected="With one kernel of attention the scores are never written to memory.",
-        untested="no factor rewrites attention",
-    ),
 )
 
 
@@ -159,8 +155,4 @@ def suggest_pointwise(step: ProfiledStep) -> Suggestion | None:
 pointwise_in_a_row = Cause(
     name=POINTWISE_IN_A_ROW,
     suggest=suggest_pointwise,
-    intervention=Intervention(
-        expected="Compiled, one kernel takes the place of each run.",
-        untested="its factor, `compiled`, is that of launch- or host-bound steps",
-    ),
 )

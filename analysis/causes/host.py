@@ -273,10 +273,6 @@ def _is_of_input(texts: pd.Series) -> pd.Series:
 waiting_for_input = Cause(
     name=WAITING_FOR_INPUT,
     suggest=suggest_waiting_for_input,
-    intervention=Intervention(
-        expected="With batches that are ready when the step begins, the wait goes away.",
-        step=("loader_workers",),
-    ),
 )
 
 
@@ -423,10 +419,6 @@ def _recorder(step: ProfiledStep) -> str:
 one_gap = Cause(
     name=ONE_GAP,
     suggest=suggest_one_gap,
-    intervention=Intervention(
-        expected="With that code before the step, or beside the device's work, the gap closes.",
-        untested="no factor moves code of the program",
-    ),
 )
 
 
@@ -515,10 +507,6 @@ def _dry(gaps: pd.DataFrame, waits: pd.DataFrame, steps: int) -> tuple[pd.DataFr
 host_waits = Cause(
     name=HOST_WAITS,
     suggest=suggest_host_waits,
-    intervention=Intervention(
-        expected="Without the wait the host launches ahead, and the gap after it closes.",
-        untested="no factor takes reads of results out of a program",
-    ),
 )
 
 
@@ -639,10 +627,6 @@ def _suggestion(
 first_use = Cause(
     name=FIRST_USE,
     suggest=suggest_first_use,
-    intervention=Intervention(
-        expected="In a later step, or after a warm-up, it does not recur.",
-        untested="a sweep warms up before it measures",
-    ),
 )
 
 
@@ -736,8 +720,4 @@ def _compiles(code: HostCode | None) -> bool:
 compilation = Cause(
     name=COMPILATION,
     suggest=suggest_compilation,
-    intervention=Intervention(
-        expected="With code that is compiled once, these gaps close.",
-        untested="no factor changes what a program compiles",
-    ),
 )

@@ -159,10 +159,6 @@ def _how(collective: str, step: ProfiledStep) -> str:
 exposed_communication = Cause(
     name=EXPOSED_COMMUNICATION,
     suggest=suggest_exposed_communication,
-    intervention=Intervention(
-        expected="With communication beside the backward pass, its exposed time leaves the step.",
-        untested="no factor moves communication in a step",
-    ),
 )
 
 
@@ -318,9 +314,4 @@ def suggest_migration(step: ProfiledStep) -> Suggestion | None:
 migration = Cause(
     name=MIGRATION,
     suggest=suggest_migration,
-    intervention=Intervention(
-        expected="With the memory moved beforehand, its copies and the gaps between them leave "
-        "the step.",
-        untested="no factor changes where the program keeps its data",
-    ),
 )

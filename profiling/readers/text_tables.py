@@ -240,7 +240,8 @@ def _rows_below(
             continue
         cells = _split(line, delimiter)
         if delimiter == "  " and len(cells) != count:
-            cells = _split(line, " ")
+            words = _split(line, " ")
+            cells = words if any(map(parse_cell, words)) else cells
         if len(cells) != count:
             if delimiter in DELIMITED and len(cells) > 1:
                 raise CurvescopeError(

@@ -80,7 +80,8 @@ def test_a_markdown_table_of_an_issue_is_two_curves_without_the_speedup(tmp_path
         "batch size   step time (s)\n1   0.002\n2   0.003\n4   0.005\n",
         "batch ms\n1 2\n2 3\n4 5\n",
         "batch;Zeit (ms)\n1;2,0\n2;3,0\n4;5,0\n",
-        "batch  time  rate\n1  2 ms  500 img/s\n2 3.0 ms 667 img/s\n4  5000us   800 img/s\n",
+        "batch  time  rate\n1  2 ms  500 img/s\n2 3.0 ms 667 img/s\n4  5000us   800 img/s\n"
+        "That is all.\n",
         "batch | time (mean ± std, ms)\n--|--\n1|2 ± 0.1\n2|3 ± 0.1\n4|5 ± 0.1\n",
         "batch\tLatency ms (± std)\n1\t2±0.1\n2\t3±0.1\n4\t5±0.1\n",
         "# of one card\nbatch_size,samples/s\n1,500\n2,666.66667\n4,800\n",

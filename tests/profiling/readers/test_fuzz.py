@@ -11,8 +11,7 @@ from .sharing import FORMATS, feed_apart
 @pytest.mark.parametrize(
     "numbers",
     [
-        range(4),
-        pytest.param(range(4, 10), marks=pytest.mark.slow),
+        range(10),
         pytest.param(range(10, 110), marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )

@@ -489,9 +489,10 @@ def _describe_fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
     worth: _Worth = ()
     for size, time_ms in paid_ms.items():
         worth += _worth(size, time_ms / curve.times_ms[size])
-    is_hidden = paid_ms[largest] < _HIDDEN * amount_ms
-    steps = f"a step of {small}" if is_hidden else "every step"
-    what = f"{where}{cause}, {number(amount_ms, 3)} ms of {steps}"
+    paid = f"{number(amount_ms, 3)} ms of every step"
+    if paid_ms[largest] < _HIDDEN * amount_ms:
+        paid = f"{number(paid_ms[small], 3)} ms of a step of {small}"
+    what = f"{where}{cause}, {paid}"
     yield Found(
         what=what,
         worth=worth,

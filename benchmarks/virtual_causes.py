@@ -459,7 +459,7 @@ def last_runs(kept: Path = KEPT) -> dict[str, dict[str, Any]]:
 
 
 def figures() -> list[str]:
-    """What the last run of each case says, as four sentences."""
+    """What the last run of each case says, and a diagnosis of a language model, as sentences."""
     last = last_runs()
     plants, held_out = (
         _figures([name for name in names if name in last], last) for names in (CASES, HELD_OUT)

@@ -37,7 +37,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.evidence import markdown  # noqa: E402
+from benchmarks.evidence import markdown, read_tables  # noqa: E402
 from benchmarks.planted_causes import FIXED, Case, describe, kept_runs, score  # noqa: E402
 from curvescope.profiling.hardware.devices import get_device  # noqa: E402
 from tests.virtual_card.build import build  # noqa: E402
@@ -459,7 +459,7 @@ def last_runs(kept: Path = KEPT) -> dict[str, dict[str, Any]]:
 
 
 def figures() -> list[str]:
-    """What the last run of each case says, as four sentences."""
+    """What the last run of each case says, and a diagnosis of a language model, as sentences."""
     last = last_runs()
     plants, held_out = (
         _figures([name for name in names if name in last], last) for names in (CASES, HELD_OUT)
@@ -473,7 +473,20 @@ def figures() -> list[str]:
         f"With nothing planted, a cause was confirmed in **{_of(false, len(nulls))}** of the "
         "sweeps.",
         _noise_figure(last_runs(KEPT_NOISE)),
+        _model_figure(),
     ]
+
+
+def _model_figure() -> str:
+    """What a diagnosis of a language model says there, as a sentence."""
+    table = read_tables()["virtual_language_model"]
+    named = [
+        f"{step} {cause} ({sure})"
+        for step, cause, sure in zip(
+            *map(table.column, ("step", "first cause", "how sure")), strict=True
+        )
+    ]
+    return f"A bf16 language model was diagnosed to its end: in {', in '.join(named)}."
 
 
 def _noise_figure(last: Mapping[str, dict[str, Any]]) -> str:

@@ -5,7 +5,7 @@ sure it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -60,6 +60,7 @@ _SURE_OF = {
     Verdict.UNTESTED: UNTESTED,
 }
 _OF_HOST = "Python or a wait"  # where the host itself runs the operators, nothing is launched
+_HIDDEN = 0.9  # of the fixed cost: where the largest size has less, not every step has it
 _LIBRARY_RATIO = 1.05  # of the default's time over the best one's, from which a word is worth it
 
 
@@ -318,7 +319,9 @@ def _where_slow(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, f
     slow = _slowest_of(answer, diagnosis) if alone is None else (alone.size, alone.off_ms)
     if slow is None:
         place = locate_anomaly(functional, value)
-        return place.size, place.scale * (value if total is None else total.amount)
+        off_ms = place.scale * (value if total is None else total.amount)
+        # Idle time that larger sizes hide falls, and the line through smaller ones below 0.
+        return place.size, _limit_to_idle(off_ms, place.size, answer, diagnosis.terms)
     # A size may be slow for other reasons, too: an answer makes no more than it claims.
     size, off_ms = slow
     return size, off_ms if total is None else min(off_ms, abs(total.amount))
@@ -333,26 +336,47 @@ def _slowest_of(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, f
         is_whole = part.from_shapes is None
         if is_whole and part.label == answer.where and part.batch in answer.functional.conditions:
             return part.batch, part.value.value
+    times_ms = _times_of(_keys_behind(answer), diagnosis.terms)
+    return _slowest(times_ms, answer.functional.conditions)
+
+
+def _keys_behind(answer: Explanation) -> set[Key]:
+    """The terms that the leading cause of an answer claims."""
     terms = () if answer.leading is None else answer.leading.terms
     labels = {term.label for term in terms}
-    keys = {share.key for share in answer.shares if share.label in labels}
-    return _slowest(keys, answer.functional.conditions, diagnosis.terms)
+    return {share.key for share in answer.shares if share.label in labels}
+
+
+def _limit_to_idle(
+    amount_ms: float, size: Condition, answer: Explanation, terms: Terms | None
+) -> float:
+    """An amount of idle time, which a step of a size has no more of than it is idle; other amounts
+    as they are.
+    """
+    keys = _keys_behind(answer)
+    if not keys or any(key.kind != IDLE for key in keys):
+        return amount_ms
+    return min(amount_ms, _times_of(keys, terms).get(size, amount_ms))
+
+
+def _times_of(keys: Container[Key], terms: Terms | None) -> dict[Condition, float]:
+    """The ms of some terms by size; empty where no terms are known."""
+    if terms is None:
+        return {}
+    chosen = [key in keys for key in terms.keys]
+    sums_ms = terms.values_ms[:, chosen].sum(axis=1)
+    return dict(zip(terms.conditions, sums_ms.tolist(), strict=True))
 
 
 def _slowest(
-    keys: Container[Key], among: Container[Condition], terms: Terms | None
+    times_ms: Mapping[Condition, float], among: Container[Condition]
 ) -> tuple[Condition, float] | None:
-    """The size at which some terms lie farthest above the line between its neighbours, and by how
-    many ms; None where they do so at none.
+    """The size whose time lies farthest above the line between its neighbours, and by how many ms;
+    None where none does.
     """
-    if terms is None:
-        return None
-    chosen = [key in keys for key in terms.keys]
-    sums_ms = terms.values_ms[:, chosen].sum(axis=1)
-    times_ms = dict(zip(terms.conditions, sums_ms, strict=True))
     slowest, most_ms = None, 0.0
-    for size in terms.conditions:
-        sizes = neighbours_of(size, terms.conditions)
+    for size in times_ms:
+        sizes = neighbours_of(size, list(times_ms))
         if size in among and sizes is not None:
             weights = outlier(*sizes).coefficients
             parts_ms = [weight * times_ms[other] for other, weight in weights]
@@ -477,11 +501,17 @@ def _describe_fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
     where = answer.where or answer.cause or "cause unknown"
     says_cause = not answer.cause or answer.cause in (where, f"{answer.where} work")
     cause = "" if says_cause else f": {_name_cause(answer, diagnosis)}"
-    sizes = dict.fromkeys((answer.functional.at, curve.conditions[-1]))
+    small, largest = answer.functional.at, curve.conditions[-1]
+    paid_ms = {}
+    for size in (small, largest):
+        paid_ms[size] = _limit_to_idle(amount_ms, size, answer, diagnosis.terms)
     worth: _Worth = ()
-    for size in sizes:
-        worth += _worth(size, amount_ms / curve.times_ms[size])
-    what = f"{where}{cause}, {number(amount_ms, 3)} ms of every step"
+    for size, time_ms in paid_ms.items():
+        worth += _worth(size, time_ms / curve.times_ms[size])
+    paid = f"{number(amount_ms, 3)} ms of every step"
+    if paid_ms[largest] < _HIDDEN * amount_ms:
+        paid = f"{number(paid_ms[small], 3)} ms of a step of {small}"
+    what = f"{where}{cause}, {paid}"
     yield Found(
         what=what,
         worth=worth,

@@ -91,7 +91,6 @@ _SCALE: dict[str, Any] = {
     "few_sequences": "8,16,32",
     "sequences": "1..64",
     "model_s": 10,
-    "model_tested_s": 10,
     "rounds": 1,  # of processes
     "short": "--device cuda:0 --quick --time-limit 20",
     "counted_s": 5,
@@ -127,7 +126,6 @@ _SHORT: dict[str, Any] = {
     "few_sequences": "1,2,4",
     "sequences": "1,2,4",
     "model_s": 1,
-    "model_tested_s": 2,
     "short": "--device cuda:0 --quick --time-limit 1",
     "counted_s": 1,
     "few": 1,

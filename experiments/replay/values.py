@@ -83,10 +83,10 @@ class Values:
     def tensor(self, recorded: TensorArgument, index: int) -> Any:
         """A tensor like the recorded one."""
         dtype = dtype_of(self._torch, recorded.dtype or self._list_dtype)
-        # A number in a program, e.g. the 2 in `x * 2`, is a tensor of one element on the host.
-        number = not recorded.shape and recorded.dtype in ("double", "long int") and index > 0
-        device = "cpu" if number and index not in self._mutated else self._device
-        how = {"dtype": dtype, "device": device}
+        how = {
+            "dtype": dtype,
+            "device": "cpu" if self._is_number(recorded, index) else self._device,
+        }
         shape, strides = recorded.shape, recorded.strides
         if strides is None:
             return self._fill(self._torch.empty(shape, **how), recorded, index)
@@ -97,6 +97,15 @@ class Values:
             return self._fill(memory, recorded, index).as_strided(shape, strides)
         memory = self._torch.empty_strided(shape, strides, **how)
         return self._fill(memory, recorded, index)
+
+    def _is_number(self, recorded: TensorArgument, index: int) -> bool:
+        """Whether it is a number in a program, e.g. the 2 in `x * 2`: a tensor of one element on
+        the host.
+        """
+        if recorded.shape or recorded.dtype not in ("double", "long int"):
+            return False
+        is_seed = self._names[index].startswith("philox_")  # of attention's dropout, on its device
+        return index > 0 and index not in self._mutated and not is_seed
 
     def positions(self, recorded: TensorArgument, index: int, dimension: int) -> Any:
         """Positions along a dimension of `self`, uniform over its extent, or a mask: one tensor of

@@ -84,6 +84,22 @@ def test_every_stage_stands_alone(campaign):
     )
 
 
+# Two starts of a step as it is and of a changed one, 6 s each: in less time no change is tried.
+LEAST_TRIED_S = 24
+
+
+def test_a_diagnosis_of_a_step_has_time_to_try_a_change_or_none(campaign):
+    """With 10 s the model's graphs and kernels of attention were never tried."""
+    limits_s = {}
+    for stage in campaign.stages.stages():
+        for command in stage.commands:
+            asked = re.search(r"--experiments (\d+)", command.line)
+            if asked and "{batch}" not in command.line:
+                limits_s[command.line] = int(asked[1])
+    assert limits_s
+    assert not [line for line, limit_s in limits_s.items() if 0 < limit_s < LEAST_TRIED_S]
+
+
 def test_no_stage_changes_a_clock(campaign):
     """ncu locks the clocks to the base clock unless it is told not to."""
     for stage in campaign.stages.stages():

@@ -2,18 +2,23 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.cells import cell_len
 
 from curvescope.analysis.causes.context import Recorded
+from curvescope.analysis.causes.host import HOST_BOUND
+from curvescope.analysis.causes.totals import CauseTotal, TermCause
+from curvescope.analysis.decompose.functionals import fixed_cost
 from curvescope.analysis.decompose.slow_steps import SlowSteps
-from curvescope.analysis.decompose.terms import KERNELS, Key
+from curvescope.analysis.decompose.terms import IDLE, KERNELS, Key
 from curvescope.analysis.diagnosis.explain import diagnose, explain
 from curvescope.analysis.render.cells import fit_finding
-from curvescope.analysis.render.found import SURE, find_all
+from curvescope.analysis.render.found import SURE, _describe_fixed_cost, find_all
 from curvescope.analysis.render.page import LINES, Page, _group
+from curvescope.analysis.verdicts.words import Verdict
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import open_recording
 
@@ -292,6 +297,41 @@ def test_an_answer_is_worth_no_more_than_it_claims(path, diagnosis_of):
         size, share = found.worth[0]
         worth_ms = float(share.removesuffix(" %")) / 100 * diagnosis.curve.at(size).time_ms.value
         assert worth_ms <= 1.06 * abs(lead.leading.amount), found.what
+
+
+@pytest.mark.parametrize(
+    ("waits_ms", "shares", "said"),
+    [
+        ((1.4, 1.2, 0.8, 0.6), ("36 %", "9.5 %"), "1.40 ms of a step of 2"),
+        ((1.6, 1.6, 1.6, 1.6), ("41 %", "25 %"), "1.60 ms of every step"),
+    ],
+)
+def test_idle_time_that_larger_steps_hide_is_no_cost_of_theirs(waits_ms, shares, said):
+    """A language model in bf16 waited for its host in 1.4 of 3.9 ms at 2, and in 0.6 of 6.3 at 16,
+    of which it was said that 26 % are.
+    """
+    waits, sizes = Key(None, None, IDLE), (2, 4, 8, 16)
+    total = CauseTotal(HOST_BOUND, 1.6, (TermCause(waits.label, 1.6, None, ()),))
+    answer = SimpleNamespace(
+        evidence=(),
+        leading=total,
+        where=waits.label,
+        cause=HOST_BOUND,
+        functional=fixed_cost(2, 4),
+        shares=[SimpleNamespace(label=waits.label, key=waits)],
+        verdict=Verdict.UNTESTED,
+        noise=False,
+    )
+    values_ms = np.array([[time_ms] for time_ms in waits_ms])
+    diagnosis = SimpleNamespace(
+        fixed_cost=answer,
+        curve=SimpleNamespace(conditions=sizes, times_ms={2: 3.9, 16: 6.3}),
+        terms=SimpleNamespace(conditions=sizes, keys=(waits,), values_ms=values_ms),
+        recording=None,
+    )
+    (found,) = _describe_fixed_cost(diagnosis)
+    assert found.worth == tuple(zip((2, 16), shares, strict=True))
+    assert found.what.endswith(said)
 
 
 def test_a_size_below_the_line_between_its_neighbours_is_not_called_slow():

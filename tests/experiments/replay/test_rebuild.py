@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from curvescope.experiments.replay.rebuild import rebuild  # noqa: E402
 from curvescope.experiments.replay.recorded_call import CannotReplay, RecordedCall  # noqa: E402
+from curvescope.experiments.replay.values import Values  # noqa: E402
 from curvescope.profiling.recording.operand_numbers import CallNumbers, Numbers  # noqa: E402
 from curvescope.profiling.recording.operators import TensorArgument, TensorList, Value  # noqa: E402
 
@@ -335,3 +336,17 @@ def test_a_mask_has_as_many_zeros_as_recorded():
         _1=Numbers(9, "bool", zeros=0.9),
     )
     assert float(mask.float().mean()) == pytest.approx(0.1, abs=0.02)
+
+
+@ask_each(
+    ("name", "device"), [("other", "cpu"), ("philox_seed", "meta"), ("philox_offset", "meta")]
+)
+def test_a_number_is_on_the_host_and_a_seed_of_attention_on_its_device(name, device, monkeypatch):
+    """Torch refused cuDNN's backward pass of attention, 70 % of its term: its seed was on the
+    host.
+    """
+    monkeypatch.setattr(Values, "_fill", lambda _, memory, *__: memory)
+    recorded = call("aten::op", f(2), T((), "long int"))
+    values = Values(torch, recorded, ["self", name], frozenset(), "cpu", 0)
+    monkeypatch.setattr(values, "_device", "meta")
+    assert values.tensor(recorded.arguments[1], 1).device.type == device

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -41,12 +42,15 @@ EXTRAS = {
     "docs",
     "dev",
 }
+PROFILE = ROOT / "tests" / "data" / "profiles" / "hta_alexnet_trace.json.gz"
 CHECKS = (
     "--version",
     "doctor",
     "doctor --card gtx1080",
     "diagnose vgg_a --card gtx1080 --batch 1..4 -o r",
     "report r",
+    f"import {shlex.quote(str(PROFILE))} -o p",
+    "explain p",
 )
 
 
@@ -229,8 +233,10 @@ def check_installed(python: str, package: Path, folder: Path, *, compiler: bool 
         package,
         env=environment,
     )
+    # A warning of a library would stand above every answer.
+    strict = {**environment, "PYTHONWARNINGS": "error::FutureWarning"}
     for check in CHECKS:
-        run(folder / "bin" / "curvescope", *check.split(), cwd=folder, env=environment)
+        run(folder / "bin" / "curvescope", *shlex.split(check), cwd=folder, env=strict)
     run(inside, "-m", "pip", "check", env=environment)
     if compiler:
         extra = ["--dry-run", "--find-links", DIST, "curvescope[torch]"]

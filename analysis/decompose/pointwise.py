@@ -52,8 +52,7 @@ def pointwise_runs(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
     outside = {op: _OUTSIDE.search(str(op)) is not None for op in operators}
     pointwise = {name: _is_pointwise(name) for name in names}
     is_pointwise = rows["name"].map(pointwise).astype(bool)
-    is_outside = rows["op"].map(outside).astype(object)
-    is_outside = is_outside.fillna(False).astype(bool)
+    is_outside = rows["op"].map(outside).astype(object).eq(True)
     in_optimizer = rows["phase"].eq("optimizer")
     fits = is_pointwise & ~in_optimizer & ~is_outside
     place = rows[["step", "device", "stream"]].astype("Int64").fillna(-1)

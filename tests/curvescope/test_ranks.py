@@ -116,8 +116,14 @@ def test_ranks_that_cannot_be_read_are_named_and_the_rest_goes_on(
         part = tmp_path / f"rank{rank}" / "kernels" / "00000.parquet"
         part.write_bytes(b"")
     (tmp_path / "zz_again" / "recording.json").unlink()
-    for more in ((), ("--explain", "0")):  # of ranks that are not there
-        assert "None of 4 recordings could be read" in refusal_of("scale", "read", tmp_path, *more)
+    assert "None of 4 recordings could be read" in refusal_of("scale", "read", tmp_path)
+
+
+def test_no_rank_can_be_explained_where_none_can_be_read(tmp_path, refusal_of):
+    """It ended in an IndexError."""
+    (tmp_path / "notes").write_text("no recording")
+    said = refusal_of("scale", "read", tmp_path / "notes", "--explain", "0")
+    assert "None of 1 recording could be read" in said
 
 
 def test_ranks_that_do_not_say_their_number_have_it_from_their_names(tmp_path, refusal_of):

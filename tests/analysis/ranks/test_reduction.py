@@ -94,7 +94,6 @@ def test_pieces_of_one_rank_add_up_to_it(found, cut):
     assert same(whole, combine(halves))
 
 
-@pytest.mark.slow
 @settings(max_examples=10)
 @given(recordings(), st.integers(0, 25))
 def test_every_step_adds_up_to_its_wall_time_and_the_cut_into_tables_does_not_matter(found, cut):

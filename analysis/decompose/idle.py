@@ -434,17 +434,14 @@ def idle_times(
     """The idle time of a mean step by reason, the longest first; their times add up to
     all of it.
     """
-    collected: list[pd.DataFrame] = []
+    collected: list[Ints] = []
     count, layers = 0, pd.Index([])
     for step in _step_gaps(work, steps, calls, read_ranges):
         parts, layers = step.parts, step.layers
-        piece = pd.DataFrame({"code": parts.code, "after": step.after[parts.gap]})
-        piece["ns"] = parts.ns
-        piece["gaps"] = parts.main.astype(np.int64)
-        collected.append(piece)
-        count += len(piece)
+        collected.append(np.stack([parts.code, step.after[parts.gap], parts.ns, parts.main]))
+        count += len(parts.code)
         if count > _GAPS_AT_ONCE:
-            collected, count = [_sum_up(collected)], 0
+            collected, count = [_sum_up(collected).to_numpy().T], 0
     if not collected:
         return ()
     table = _sum_up(collected)
@@ -482,37 +479,41 @@ def long_gaps(
     none = np.zeros(0, np.int64)
     of_host = [Gaps(none, none, none)]
     names = ("step", "begin_ns", "end_ns", "reason", "before", "launch", "meanwhile")
-    empty = pd.DataFrame({name: [] for name in names})
-    frames = []
+    columns: dict[str, list[object]] = {name: [] for name in names}
     for step in _step_gaps(work, steps, calls, read_ranges):
         codes = step.parts.of_gaps
         of_host.append(_choose(step.gaps, np.flatnonzero(codes > _WAITS)))
         length = step.gaps.end_ns - step.gaps.begin_ns
         rows = np.flatnonzero(length >= least_ns)
-        if not len(rows):
-            continue
         own = _choose(step.gaps, rows)
-        frame = pd.DataFrame({"step": step.step, "begin_ns": own.begin_ns, "end_ns": own.end_ns})
-        reason_codes = codes[rows].tolist()
-        frame["reason"] = [_text(code, calls, read_ranges) for code in reason_codes]
-        layer_codes = step.after[rows].tolist()
-        frame["before"] = [_name_at(code, step.layers) for code in layer_codes]
-        frame[["launch", "meanwhile"]] = None
-        waits = np.flatnonzero(frame["reason"] == WAITS)
-        if len(waits):
-            launch = step.launch[rows[waits]].tolist()
-            frame.loc[waits, "launch"] = [_name_at(code, calls.names) for code in launch]
-            waiting = _choose(own, waits)
-            frame.loc[waits, "meanwhile"] = reasons(waiting, step.processes, calls, read_ranges)
-        frames.append(frame)
+        why = [_text(code, calls, read_ranges) for code in codes[rows].tolist()]
+        launch: list[str | None] = [None] * len(rows)
+        meanwhile: list[str | None] = [None] * len(rows)
+        waits = [row for row, reason in enumerate(why) if reason == WAITS]
+        if waits:
+            waiting = _choose(own, np.array(waits))
+            meant = reasons(waiting, step.processes, calls, read_ranges)
+            for row, reason in zip(waits, meant, strict=True):
+                launch[row] = _name_at(int(step.launch[rows[row]]), calls.names)
+                meanwhile[row] = reason
+        columns["step"] += [step.step] * len(rows)
+        columns["begin_ns"] += own.begin_ns.tolist()
+        columns["end_ns"] += own.end_ns.tolist()
+        columns["reason"] += why
+        columns["before"] += [_name_at(code, step.layers) for code in step.after[rows].tolist()]
+        columns["launch"] += launch
+        columns["meanwhile"] += meanwhile
     every = Gaps(*map(np.concatenate, zip(*of_host, strict=True)))
     in_order = _choose(every, np.argsort(every.begin_ns, kind="stable"))
-    return pd.concat(frames or [empty], ignore_index=True), in_order
+    return pd.DataFrame(columns), in_order
 
 
-def _sum_up(gaps: list[pd.DataFrame]) -> pd.DataFrame:
-    """The gaps of some steps, with those that share a code and a layer as one row."""
-    return pd.concat(gaps).groupby(["code", "after"], as_index=False).sum()
+def _sum_up(parts: list[Ints]) -> pd.DataFrame:
+    """The parts of some gaps, each of shape (4, parts): those that share a code and a layer are one
+    row.
+    """
+    table = pd.DataFrame(np.concatenate(parts, axis=1).T, columns=["code", "after", "ns", "gaps"])
+    return table.groupby(["code", "after"], as_index=False).sum()
 
 
 def range_name(name: str) -> str:

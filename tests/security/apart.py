@@ -2,6 +2,7 @@
 took.
 """
 
+import gc
 import os
 import resource
 import signal
@@ -39,6 +40,7 @@ def run_apart(work):
         failed = 1
         try:
             os.close(reader)
+            gc.freeze()  # inherited garbage may need threads of the parent, which a fork has not
             signal.alarm(300)  # what waits takes no CPU time; a busy machine takes its time
             resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S + 5, MOST_CPU_S + 10))
             resource.setrlimit(resource.RLIMIT_AS, (mapped + MOST_BYTES, -1))

@@ -101,7 +101,7 @@ def test_a_wait_in_a_layer_leads_though_no_deviation_of_the_step_is_significant(
     assert found.anomalies == ()
     (part,) = found.certain
     assert (part.label, part.batch) == ("idle in mixer forward", 24)
-    assert part.value.low < PLANTED_MS < part.value.high
+    assert part.value.value == pytest.approx(PLANTED_MS, rel=0.1)
     assert find_all(found)[0].what.startswith("idle in mixer forward from 24 on: ")
 
 

@@ -328,6 +328,7 @@ def test_idle_time_that_larger_steps_hide_is_no_cost_of_theirs(waits_ms, shares,
         curve=SimpleNamespace(conditions=sizes, times_ms={2: 3.9, 16: 6.3}),
         terms=SimpleNamespace(conditions=sizes, keys=(waits,), values_ms=values_ms),
         recording=None,
+        axis=Axis(),
     )
     (found,) = _describe_fixed_cost(diagnosis)
     assert found.worth == tuple(zip((2, 16), shares, strict=True))

@@ -209,9 +209,11 @@ def planted_figures() -> Iterable[str]:
     yield f"Measured again, the layer leads {list_values(again.values())}."
     tested = [run for run in layers if run.get("experiments") and not run["kind"].startswith(nulls)]
     beside = [run for run in tested if run["beside"]]
+    said = [f"*{run['kind']}* ({'; '.join(run['beside'])})" for run in beside]
+    places = f": {list_values(said)}" if said else ""
     yield (
         "With experiments a cause is confirmed in another place than that layer in "
-        f"**{len(beside)} of {len(tested)}** runs: the wait, as one of the whole step."
+        f"**{len(beside)} of {len(tested)}** runs{places}."
     )
     null = [run for run in layers if run["kind"] == "nothing"]
     counts = []

@@ -18,7 +18,7 @@ yaml = pytest.importorskip("yaml")
 jsonschema = pytest.importorskip("jsonschema")
 
 RECIPE = ROOT / ".ci" / "conda" / "recipe.yaml"
-CONDA_NAMES = {"duckdb": "python-duckdb"}  # packages whose names differ from those of wheels
+CONDA_NAMES = {"duckdb": "python-duckdb"}  # by the name of the wheel, where they differ
 TEXTS = {"type": "array", "minItems": 1, "items": {"type": "string"}}
 NEEDS = {"type": "array", "items": {"type": ["string", "object"], "required": ["if", "then"]}}
 # The parts of rattler-build's schema of recipes that this one has.

@@ -112,9 +112,7 @@ class ReportHistory(TypedDict):
     axis: str  # the name of the axis
     sizes: Sequence[int]
     recordings: list[str]  # the day and commit of each
-    shares: list[
-        list[float]
-    ]  # each time in % of that of the first recording, shape (recordings, sizes)
+    shares: list[list[float]]  # times in % of the first recording, shape (recordings, sizes)
     changes: list[ReportChange]
 
 

@@ -125,7 +125,7 @@ def with_meta(content):
     return change
 
 
-def packed_by(method):
+def pack_by(method):
     entry = zipfile.ZipInfo("recording.json")
     entry.compress_type = method
 
@@ -163,7 +163,7 @@ ATTACKS = {
         ),
         "upgrade with",
     ),
-    "a method of packing that takes long": (packed_by(zipfile.ZIP_LZMA), "no recording has"),
+    "a method of packing that takes long": (pack_by(zipfile.ZIP_LZMA), "no recording has"),
 }
 
 

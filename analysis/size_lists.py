@@ -7,6 +7,7 @@ one. For a histogram of steps and a list of so many sizes, the cheapest list is 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -117,11 +118,18 @@ def costs_of(fit: Fit, histogram: Mapping[int, float] | None) -> SizeCosts:
 
 
 def _by_piece(fit: Fit, largest: int) -> list[tuple[Piece, Ints]]:
-    """The places of all sizes, by the piece whose line they are on: of a size between two pieces
-    that behind it, and of one before the first that one.
+    """The places of all sizes, by the piece whose line they are on.
+
+    A size between two pieces is on the one behind it, and a size before the first piece is on that.
+    But a single size that takes longer than the next piece says nothing of its neighbours.
     """
+    sizes = np.arange(1, largest + 1)
     lasts = np.array([fit.sizes[piece.last] for piece in fit.pieces])
-    piece_of = np.searchsorted(lasts, np.arange(1, largest + 1))
+    piece_of = np.searchsorted(lasts, sizes)
+    for place, (piece, behind) in enumerate(itertools.pairwise(fit.pieces)):
+        if piece.count == 1 and fit.times[piece.last] > fit.times[behind.first]:
+            others = (piece_of == place) & (sizes != lasts[place])
+            piece_of[others] += 1
     pieces = []
     for place, piece in enumerate(fit.pieces):
         pieces.append((piece, np.flatnonzero(piece_of == place)))

@@ -26,6 +26,7 @@ from .words import show_ms
 
 _SHOWN = (1, 2, 4, 8, 16, 32, 64)
 _DEPTHS = (1, 2, 3, 4, 5, 7, 15, 31, 63)
+_HARDLY = 0.0005  # a share that prints as 0.0 %
 _FULL = 0.9
 
 
@@ -36,7 +37,7 @@ class SizeList:
     count: int  # number of its sizes
     sizes: Sequence[int]  # the sizes, increasing
     mean_ms: float  # mean time of a step that is padded to it
-    padding: float  # share of that time that padding takes
+    padding: float  # share of that time that padding takes; negative where it passes slow sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ def show_sizes(document: SizesDocument, curve: TimedCurve, axis: Axis, *, unifor
         if listed.count in _SHOWN or listed is document.lists[-1]:
             mean = number(listed.mean_ms)
             sizes = Text(_join(listed.sizes))
-            rows.add_row(str(listed.count), mean, f"{listed.padding:.1%}", sizes)
+            rows.add_row(str(listed.count), mean, f"{round(listed.padding, 3) + 0.0:.1%}", sizes)
     terminal.print_below(console, rows)
     console.print(Text(noise_sentence(curve), "dim"))
     terminal.print_below(console, Text("Options that set the last list:"))
@@ -160,7 +161,7 @@ def plan_sizes(
 
 def _size_list(costs: SizeCosts, sizes: Sequence[int], exact_ms: float) -> SizeList:
     mean_ms = costs.padded_ms(sizes)
-    padding = max(0.0, 1 - exact_ms / mean_ms)
+    padding = 1 - exact_ms / mean_ms
     return SizeList(count=len(sizes), sizes=sizes, mean_ms=mean_ms, padding=padding)
 
 
@@ -209,15 +210,21 @@ def _lines(document: SizesDocument, axis: Axis, *, uniform: bool) -> list[str]:
         time = show_ms(document.run_ms or 0)
         lines.append(f"Run {axis.name_size(run)}: {time}, {most}.")
     best = document.lists[-1]
-    padding = f"padding takes {best.padding:.1%} of the time of a step"
     sizes = counted(best.count, "size")
-    lines.append(f"Capture {sizes}, {_join(best.sizes)}: {padding}.")
+    lines.append(f"Capture {sizes}, {_join(best.sizes)}: {_describe_padding(best.padding)}.")
     if document.saving is not None:
         saving = _describe_saving(document.saving)
         lines.append(f"Against {_join(document.present)} that {saving}.")
     if uniform:
         lines.append("Every size is taken as frequent as every other: --histogram tells others.")
     return lines
+
+
+def _describe_padding(padding: float) -> str:
+    """The share of a step's time that padding takes, or saves where it passes over slow sizes."""
+    if padding < -_HARDLY:
+        return f"padding past slow sizes saves {-padding:.1%} of the time of a step"
+    return f"padding takes {max(padding, 0.0):.1%} of the time of a step"
 
 
 def _describe_saving(saved: Estimate) -> str:

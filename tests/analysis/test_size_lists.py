@@ -77,6 +77,17 @@ def test_sizes_between_measured_ones_are_on_the_fitted_shape():
         costs_of(planned.fit, {65: 1.0})
 
 
+def test_a_single_slow_size_says_nothing_of_its_neighbours():
+    """Sizes 17 to 23 took the time of 24, which 32 undercuts, so that padding saved time."""
+    sizes = np.array([1, 2, 4, 8, 16, 24, 32, 64.0])
+    times = 8 + 0.25 * sizes
+    times[5] *= 1.6
+    planned = costs_of(fit_pieces(sizes, times), dict.fromkeys(range(1, 65), 1.0))
+    assert planned.times_ms[23] == pytest.approx(times[5])
+    assert planned.times_ms[16:23] == pytest.approx(8 + 0.25 * np.arange(17, 24), rel=0.01)
+    assert 24 not in cheapest_lists(planned, 8)[-1]
+
+
 @pytest.mark.slow
 def test_four_thousand_sizes_are_planned_in_seconds():
     """Under one second on a quiet machine; a busy one has six."""

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))  # for the browser of the tests
 
 from curvescope.analysis.diagnosis.explain import explain  # noqa: E402
 from curvescope.analysis.render.first_screen import first_screen  # noqa: E402
-from curvescope.analysis.render.page import Page as TerminalPage  # noqa: E402
+from curvescope.analysis.render.summary import summarize  # noqa: E402
 from curvescope.cli import main  # noqa: E402
 from curvescope.profiling.recording.store import open_recording  # noqa: E402
 from tests.browser import Page  # noqa: E402
@@ -44,7 +44,7 @@ def draw() -> None:
 
 def list_words() -> str:
     """The words of the first screen, in a line of ASCII."""
-    screen = first_screen(TerminalPage(explain(open_recording(ROOT / RECORDING))))
+    screen = first_screen(summarize(explain(open_recording(ROOT / RECORDING))))
     said = [screen.facts, screen.verdict]
     said += [f"{tile.name}: {tile.answer}: {tile.reason}" for tile in screen.tiles]
     said += [f"{entry.what}: {entry.worth}: {entry.sure}" for entry in screen.found]

@@ -14,7 +14,7 @@ from ..decompose.functionals import Condition
 from ..diagnosis.remedies import throughput_of
 from .deviations import cost_line
 from .found import CONFIRMED, Found
-from .page import Page
+from .summary import Summary
 from .words import begin_sentence, html_text, join_texts, page_text
 
 MOST_FOUND = 5
@@ -52,22 +52,21 @@ class FirstScreen:
     slow: Sequence[Condition]  # sizes that are slow beside their neighbours
 
 
-def first_screen(page: Page) -> FirstScreen:
+def first_screen(summary: Summary) -> FirstScreen:
     """The first screen of a diagnosis."""
-    quiet = page.how_quiet()
-    line = cost_line(page.diagnosis.curve)
+    quiet = summary.how_quiet()
+    line = cost_line(summary.diagnosis.curve)
     line_ms = None
     if line is not None:
         line_ms = (line.fixed_ms, line.each_ms)
-    found = [_line(entry) for entry in page.entries[:MOST_FOUND]]
-    slow = [entry.at for entry in page.entries if entry.is_slow_size]
+    found = [_line(entry) for entry in summary.entries[:MOST_FOUND]]
     return FirstScreen(
-        facts=join_texts([page.facts(_WIDE), quiet.plain], " · "),
-        verdict=page.verdict(),
-        tiles=tuple(_tiles(page)),
+        facts=join_texts([summary.facts(_WIDE), quiet.plain], " · "),
+        verdict=summary.say_verdict(),
+        tiles=tuple(_tiles(summary)),
         line_ms=line_ms,
         found=found,
-        slow=slow,
+        slow=sorted(summary.slow_sizes),
     )
 
 
@@ -77,10 +76,10 @@ def _line(entry: Found) -> FoundLine:
     return FoundLine(entry.what, worth, entry.sure)
 
 
-def _tiles(page: Page) -> Iterator[Tile]:
-    diagnosis, axis = page.diagnosis, page.diagnosis.axis
+def _tiles(summary: Summary) -> Iterator[Tile]:
+    diagnosis, axis = summary.diagnosis, summary.diagnosis.axis
     curve = diagnosis.curve
-    throughput, take = throughput_of(curve), page.size_to_take()
+    throughput, take = throughput_of(curve), summary.size_to_take()
     if throughput is not None and take:
         rate = number(throughput.per_s, 3)
         more = "still rising"
@@ -98,7 +97,7 @@ def _tiles(page: Page) -> Iterator[Tile]:
         if line.off > 0.05:
             notes.append(f"times are up to {line.off:.0%} off")
         yield Tile("Cost of a step", line.as_sum(axis.name), "; ".join(notes))
-    saving = next((entry for entry in page.entries if entry.saving is not None), None)
+    saving = next((entry for entry in summary.entries if entry.saving is not None), None)
     if saving is not None:
         at, share = saving.worth[0]
         gain = f"{share} at {at}"

@@ -26,6 +26,7 @@ from .causes import verdict_of, verdict_sentence
 from .page import Page
 from .remedies import remedy_cells, remedy_table
 from .shown import Shown
+from .summary import summarize
 from .svg import curve_svg
 from .words import html_text, interval, share, shorten
 
@@ -48,7 +49,7 @@ def _picture(shown: Shown) -> str | None:
     conditions = shown.diagnosis.curve.conditions
     if len(conditions) < 2 or UNKNOWN in conditions:
         return None
-    return curve_svg(Page(shown.diagnosis))
+    return curve_svg(summarize(shown.diagnosis))
 
 
 def _answers(shown: Shown) -> str | None:
@@ -99,7 +100,7 @@ _BLOCKS = (_page, _answers, _remedies, _picture, _curve, _explanations)
 
 def notebook_text(shown: Shown) -> str:
     """The page of a terminal."""
-    return Page(shown.diagnosis).text(_WIDTH)
+    return Page(summarize(shown.diagnosis)).text(_WIDTH)
 
 
 def explanation_text(explanation: Explanation) -> str:

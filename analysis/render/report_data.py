@@ -53,7 +53,6 @@ from .headline import largest_sentence
 from .history import history_chart
 from .names import distinct_parts
 from .notes import list_caveats
-from .page import Page
 from .report_document import (
     ReportComparison,
     ReportDocument,
@@ -67,6 +66,7 @@ from .report_timeline import Timeline, timeline
 from .roofline import NO_ROOF
 from .server_log import log_lead
 from .shown import Shown
+from .summary import summarize
 
 _FACTS = (
     "device",
@@ -200,7 +200,7 @@ def _run(item: ReportInput, shared: int | None) -> ReportRun:
         "caveats": _caveats(item, diagnosis),
         "axis": {name: getattr(diagnosis.axis, name) for name in _AXIS},
         "explain": explained,
-        "first": first_screen(Page(diagnosis)) if has_curve else None,
+        "first": first_screen(summarize(diagnosis)) if has_curve else None,
         "lead": lead,
         "source": _source(diagnosis.explanations, recording),
         "tested": _list_tested(diagnosis),

@@ -26,6 +26,7 @@ from .explained import ExplainDocument
 from .finding import show_finding
 from .page import Page
 from .shown import Renderer, Shown
+from .summary import summarize
 
 
 def show_diagnosis(
@@ -80,7 +81,7 @@ def _print_everything(shown: Shown) -> None:
 
 def _print_page(shown: Shown) -> None:
     console = terminal.console()
-    for line in Page(shown.diagnosis, shown.advice).lines(console.width):
+    for line in Page(summarize(shown.diagnosis, shown.advice)).lines(console.width):
         console.print(line, soft_wrap=True)
 
 

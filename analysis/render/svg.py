@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from ...base.numbers import number, quantity
 from ...profiling.hardware.limits import Roof
+from ..diagnosis.result import Diagnosis
 from ..roofline import LevelTraffic, Roofline, RoofPoint
 from .deviations import cost_line
-from .page import Page
+from .summary import Summary
 from .words import html_text, join_texts, shorten, show_ms
 
 _WIDTH, _HEIGHT = 760, 440
@@ -155,25 +156,25 @@ def _scale_of(values: Sequence[float], start: float, end: float) -> _Scale:
     return _Scale(low, high, start, end)
 
 
-def curve_svg(page: Page) -> str:
+def curve_svg(summary: Summary) -> str:
     """The time of a step over the batch size with its intervals, the line of fixed and
     proportional cost, and the slow sizes in red.
     """
-    diagnosis = page.diagnosis
+    diagnosis = summary.diagnosis
     points = diagnosis.curve.points
     sizes = [float(point.condition) for point in points]
     times_ms = [point.time_ms.value for point in points]
-    quiet = page.how_quiet()
-    facts = join_texts([page.facts(_FACTS), quiet.plain])
-    chart = make_chart(page.verdict(), facts, sizes, times_ms)
+    quiet = summary.how_quiet()
+    facts = join_texts([summary.facts(_FACTS), quiet.plain])
+    chart = make_chart(summary.say_verdict(), facts, sizes, times_ms)
     axis = diagnosis.axis.name
     labels = [(size, f"{size:g}") for size in sizes]
     ticks = [(time, number(time, 3)) for time in chart.up.ticks()]
     chart.axes(labels, ticks, axis, "ms a step, 95 % interval")
-    _draw_cost(chart, page, sizes)
+    _draw_cost(chart, diagnosis, sizes)
     line = list(zip(sizes, times_ms, strict=True))
     chart.line(line, DATA_COLOR)
-    slow = {entry.at for entry in page.entries if entry.is_slow_size}
+    slow = summary.slow_sizes
     for point, size in zip(points, sizes, strict=True):
         time = point.time_ms
         color = DATA_COLOR
@@ -187,9 +188,9 @@ def curve_svg(page: Page) -> str:
     return chart.document()
 
 
-def _draw_cost(chart: Chart, page: Page, sizes: Sequence[float]) -> None:
+def _draw_cost(chart: Chart, diagnosis: Diagnosis, sizes: Sequence[float]) -> None:
     """Draw the line of fixed and proportional cost, if there is one."""
-    line = cost_line(page.diagnosis.curve)
+    line = cost_line(diagnosis.curve)
     if line is None:
         return
     ends = []
@@ -198,7 +199,7 @@ def _draw_cost(chart: Chart, page: Page, sizes: Sequence[float]) -> None:
         if cost_ms > chart.up.low:
             ends.append((size, cost_ms))
     chart.line(ends, _SOFT, 1, dash="5 4")
-    said = line.as_sum(page.diagnosis.axis.name)
+    said = line.as_sum(diagnosis.axis.name)
     chart.text(_WIDTH - _RIGHT, _TOP - 10, f"dashed: {said}", "end")
 
 

@@ -174,11 +174,11 @@ def _explain(recording: Recording, args: argparse.Namespace) -> None:
     facts = facts_for(recording)
     if args.svg is not None:
         from ..analysis.diagnosis.explain import explain
-        from ..analysis.render.page import Page
+        from ..analysis.render.summary import summarize
         from ..analysis.render.svg import curve_svg
 
-        page = Page(explain(recording, mode=args.mode, by_instance=args.by_instance))
-        options.write_picture(args.svg, curve_svg(page))
+        diagnosis = explain(recording, mode=args.mode, by_instance=args.by_instance)
+        options.write_picture(args.svg, curve_svg(summarize(diagnosis)))
     elif curveless:
         which = {"finding": args.finding, "everything": args.all, "as_json": args.json}
         show_advice(recording, args.recording, facts, **which)

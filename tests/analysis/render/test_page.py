@@ -18,6 +18,7 @@ from curvescope.analysis.diagnosis.explain import diagnose, explain
 from curvescope.analysis.render.cells import fit_finding
 from curvescope.analysis.render.found import SURE, _describe_fixed_cost, find_all
 from curvescope.analysis.render.page import LINES, Page, _group
+from curvescope.analysis.render.summary import summarize
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import open_recording
@@ -56,7 +57,7 @@ def diagnosis_of():
 @EACH_SWEEP
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_answer_fits_a_terminal_and_has_all_its_parts(path, width, diagnosis_of):
-    page = Page(diagnosis_of(path))
+    page = Page(summarize(diagnosis_of(path)))
     lines = page.text(width).splitlines()
     assert len(lines) <= LINES
     commands = [line for line in lines if "curvescope " in line]
@@ -69,7 +70,7 @@ def test_the_answer_fits_a_terminal_and_has_all_its_parts(path, width, diagnosis
 
 
 def test_the_page_of_the_example(diagnosis_of):
-    lines = Page(diagnosis_of(EXAMPLE)).text(80).splitlines()
+    lines = Page(summarize(diagnosis_of(EXAMPLE))).text(80).splitlines()
     assert lines[0].startswith("alexnet training step, fp32, 2 threads, Intel Xeon")
     assert lines[0].endswith("108 s, 90 quiet measurements")
     assert lines[1].startswith("2 slow sizes: 2, 8. At 8: fc6")
@@ -119,7 +120,7 @@ def test_an_interval_is_as_fine_as_its_number_at_most():
     steps = timed_steps(
         lambda batch: 2.0 + batch, np.random.default_rng(0), noise=0, drift=0, spikes=0
     )
-    lines = Page(diagnose(Recorded(steps))).text(80).splitlines()
+    lines = Page(summarize(diagnose(Recorded(steps)))).text(80).splitlines()
     (eight,) = (line for line in lines if line.startswith("    8 "))
     assert " 10.00 ± <0.01 " in eight
     assert "± 0" not in "".join(lines).replace("± 0.", "")
@@ -144,10 +145,10 @@ def test_a_path_of_numbers_is_called_a_layer_where_its_class_has_no_room():
 
 def test_a_size_with_nearly_the_most_samples_is_not_said_to_have_the_most():
     steps = timed_steps(lambda batch: 0.2 + batch, np.random.default_rng(0), noise=0.001)
-    page = Page(diagnose(Recorded(steps)))
+    page = Page(summarize(diagnose(Recorded(steps))))
     assert page.text(80).splitlines()[0].endswith("Take batch 4: 96 % of the most samples/s")
     steps = timed_steps(lambda batch: batch, np.random.default_rng(0), noise=0.001)
-    page = Page(diagnose(Recorded(steps)))
+    page = Page(summarize(diagnose(Recorded(steps))))
     assert page.text(80).splitlines()[0].endswith("Take batch 1: nearly the most samples/s")
 
 
@@ -157,33 +158,33 @@ def test_a_line_that_misses_by_more_than_the_fixed_cost_tells_none():
     steps = timed_steps(
         cost_ms.__getitem__, np.random.default_rng(0), batches=tuple(cost_ms), noise=0.005, spikes=0
     )
-    text = Page(diagnose(Recorded(steps))).text(100)
+    text = Page(summarize(diagnose(Recorded(steps)))).text(100)
     assert re.search(r"A step costs about 3\.\d+ ms x batch ± 1\d %\.$", text, re.MULTILINE)
     assert "is fixed" not in text
 
 
 def test_the_verdict_says_that_a_layer_costs_more_where_the_step_does_not_show_it():
-    page = Page(planted("copies", 0))
+    page = Page(summarize(planted("copies", 0)))
     said = "mixer forward costs more from batch 24 on: more work per sample (measured)."
-    assert page.verdict().startswith(said)
+    assert page.summary.say_verdict().startswith(said)
 
 
 def test_more_work_is_counted_per_one_of_the_axis():
     diagnosis = planted("copies", 0)
     of_tokens = replace(diagnosis.recorded, axis=Axis("tokens"))
-    verdict = Page(replace(diagnosis, recorded=of_tokens)).verdict()
+    verdict = Page(summarize(replace(diagnosis, recorded=of_tokens))).summary.say_verdict()
     assert "costs more from tokens 24 on: more work per token (measured)." in verdict
 
 
 def test_names_have_the_room_of_a_wide_terminal(diagnosis_of):
-    page = Page(diagnosis_of(EXAMPLE))
+    page = Page(summarize(diagnosis_of(EXAMPLE)))
     assert "slow library call, 1.69x the best" in page.text(120)
     assert "maxpool forward 7 %" in page.text(120)
 
 
 @pytest.mark.slow
 def test_findings_beyond_the_page_are_counted(diagnosis_of):
-    page = Page(diagnosis_of(EXAMPLE.parent / "vgg_a-h100"))
+    page = Page(summarize(diagnosis_of(EXAMPLE.parent / "vgg_a-h100")))
     shown = re.findall(r"^\d  ", page.text(80), re.MULTILINE)
     rest = len(page.entries) - len(shown)
     assert f"FOUND, each part by itself, and {rest} more: --all" in page.text(80)
@@ -192,7 +193,7 @@ def test_findings_beyond_the_page_are_counted(diagnosis_of):
 @pytest.mark.slow
 def test_a_size_to_pad_to_stands_among_the_sizes_though_it_was_only_probed(diagnosis_of):
     """On an H100 17 samples take longer than 24, which only probes measured."""
-    page = Page(diagnosis_of(ROOT / "tests/data/h100/found-late"))
+    page = Page(summarize(diagnosis_of(ROOT / "tests/data/h100/found-late")))
     lines = page.text(80).splitlines()
     assert any(re.match(r"\d  17 takes longer than 24: pad to it", line) for line in lines)
     (row,) = (line for line in lines if line.startswith("   24 "))
@@ -203,7 +204,7 @@ def test_a_size_to_pad_to_stands_among_the_sizes_though_it_was_only_probed(diagn
 @EACH_SWEEP
 def test_a_size_with_a_finding_has_its_number_though_the_finding_is_not_listed(path, diagnosis_of):
     """Else a size that is 12 % off its neighbours looks as if nothing was found there."""
-    page = Page(diagnosis_of(path))
+    page = Page(summarize(diagnosis_of(path)))
     text = page.text(120)
     slow = {entry.at for entry in page.entries if entry.is_slow_size}
     for line in text.splitlines():
@@ -241,7 +242,7 @@ def test_slow_steps_stand_within_the_first_three_lines(diagnosis_of):
     )  # fmt: skip
     diagnosis = diagnosis_of(EXAMPLE)
     recorded = replace(diagnosis.recorded, slow=(slow,))
-    page = Page(replace(diagnosis, recorded=recorded))
+    page = Page(summarize(replace(diagnosis, recorded=recorded)))
     lines = page.text(80).splitlines()
     assert "1 step in 16 at batch 8 takes 4.0 times as long: 16 % of the time." in " ".join(
         lines[:3]
@@ -343,8 +344,8 @@ def test_a_size_below_the_line_between_its_neighbours_is_not_called_slow():
     steps = timed_steps(
         cost_ms.__getitem__, np.random.default_rng(0), batches=tuple(cost_ms), noise=0.005, spikes=0
     )
-    page = Page(diagnose(Recorded(steps)))
+    page = Page(summarize(diagnose(Recorded(steps))))
     listed = {entry.at for entry in page.entries}
     assert {8, 15, 16} <= listed
     assert {entry.at for entry in page.entries if entry.is_slow_size}.isdisjoint({8, 15})
-    assert page.verdict().startswith("Batch 16 is slow")
+    assert page.summary.say_verdict().startswith("Batch 16 is slow")

@@ -87,13 +87,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="JSON of CUDAGraph.get_graph_data() of these graphs; joins their kernels to the "
         "capture by node",
     )
-    reading.add_argument(
-        "--inductor",
-        type=Path,
-        metavar="DIR",
-        help="folder of TORCHINDUCTOR_CACHE_DIR or TORCH_COMPILE_DEBUG; gives generated kernels "
-        "their operators",
-    )
     shared.add(parser, "--json")
 
 
@@ -164,11 +157,6 @@ def _import(args: argparse.Namespace) -> ImportDocument:
         )
     of_profiles = ("range_pattern", "steps", "process", "capture", "graph_data")
     options = Options(device=args.gpu, **{name: getattr(args, name) for name in of_profiles})
-    if args.inductor is not None:
-        from ..profiling.readers.inductor_code import read_generated
-
-        generated = read_generated(args.inductor)
-        options = replace(options, fused=generated.fused, fused_flops=generated.flops)
     if args.kind == "sweep":
         from ..profiling.readers.sweep_import import import_sweep
 

@@ -55,7 +55,6 @@ VALUES = {
     "--fail-over": "5%",
     "--graph-data": "RUN",
     "--histogram": "RUN",
-    "--inductor": ".",
     "--limit": "30ms",
     "--memory-limit": "1GB",
     "--noise": "2%",

@@ -80,13 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="PyTorch trace of the capture of the CUDA graphs that the profile replays; gives "
         "their kernels layers",
     )
-    reading.add_argument(
-        "--graph-data",
-        type=Path,
-        metavar="FILE",
-        help="JSON of CUDAGraph.get_graph_data() of these graphs; joins their kernels to the "
-        "capture by node",
-    )
     shared.add(parser, "--json")
 
 
@@ -151,11 +144,7 @@ def _import(args: argparse.Namespace) -> ImportDocument:
     from ..profiling.readers import Options, import_profile
 
     batches = _batches(args.batch)
-    if args.graph_data is not None and args.capture is None:
-        raise CurvescopeError(
-            "--graph-data numbers the nodes of a capture: give its trace, too, with --capture FILE."
-        )
-    of_profiles = ("range_pattern", "steps", "process", "capture", "graph_data")
+    of_profiles = ("range_pattern", "steps", "process", "capture")
     options = Options(device=args.gpu, **{name: getattr(args, name) for name in of_profiles})
     if args.kind == "sweep":
         from ..profiling.readers.sweep_import import import_sweep

@@ -62,8 +62,6 @@ class Options:
     process: int | None = None
     # trace of the capture of the CUDA graphs that the profile replays; None without one
     capture: Path | None = None
-    # JSON of `CUDAGraph.get_graph_data()` of these graphs; None without it
-    graph_data: Path | None = None
     report: Callable[[str, int, int], None] = lambda _what, _done, _total: None  # shows progress
 
     @property

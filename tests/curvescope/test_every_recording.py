@@ -53,7 +53,6 @@ VALUES = {
     "--diff": "train.py",
     "--explain": "0",
     "--fail-over": "5%",
-    "--graph-data": "RUN",
     "--histogram": "RUN",
     "--limit": "30ms",
     "--memory-limit": "1GB",

@@ -48,7 +48,6 @@ _UNREADABLE = (
 READERS = (
     "nsys_sqlite",
     "nvprof_sqlite",
-    "proton_json",
     "speedscope_json",
     "tensorflow_json",
     "pytorch_json",

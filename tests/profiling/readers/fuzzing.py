@@ -175,9 +175,6 @@ SEEDS = {
         lambda: lines(map(vllm, (1, 2, 4))).encode(),
     ],
     "llama_bench": [BATCHED.read_bytes, EXPERTS.encode],
-    "proton_json": [
-        PROFILES.joinpath(f"proton_{kind}.json").read_bytes for kind in ("triton", "hip")
-    ],
     "speedscope_json": [lambda: json.dumps(flame_graph(WAITING, MAIN)).encode()],
     "tensorflow_json": [
         lambda: first_events("dleebrown_anna_timeline_01.json.gz", 24),

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from ...profiling.attribution.range_names import RangeNames, find_step_names
 from ...profiling.recording.schema import INPUT, SAMPLED
-from ...profiling.recording.store import KERNEL, Recording
+from ...profiling.recording.store import Recording
 from .breakdown import Breakdown
 from .input_time import WAITING_FOR_INPUT
 from .kernel_times import (
@@ -337,7 +337,7 @@ def _read_ranges(recording: Recording) -> StepHostSpans:
     Of a device without calls the range of a step is left out: a device may have written it.
     """
     ranges = _read_spans(recording, "ranges", (*HOST_COLUMNS, "thread"))
-    if recording.work == KERNEL and not recording.count_rows("api_calls"):
+    if not recording.on_host and not recording.count_rows("api_calls"):
         steps = find_step_names(ranges["name"].unique())
         ranges = ranges[~ranges["name"].isin(steps)]
     sampled = _read_sampled(recording)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...profiling.recording.store import KERNEL, Recording
+from ...profiling.recording.store import Recording
 from .idle import host_spans
 from .kernel_times import device_work, exclusive_and_gaps, kernels_of
 
@@ -55,7 +55,7 @@ def find_paced_kernels(
     device are not known.
     """
     empty = pd.DataFrame(columns=[*_PLACE, *Paced.__annotations__])
-    calls = recording.work == KERNEL and recording.count_rows("api_calls")
+    calls = not recording.on_host and recording.count_rows("api_calls")
     if not sm_count or not calls or profiled.empty:
         return empty
     number = profiled["step"].to_numpy(np.int64)

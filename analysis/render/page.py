@@ -21,7 +21,7 @@ from ...profiling.recording.axis import BATCH
 from ...profiling.recording.disturbed import count_visits
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.schema import INPUT
-from ...profiling.recording.store import KERNEL, STEP, Recording, is_modelled
+from ...profiling.recording.store import STEP, Recording, is_modelled
 from ..decompose.curve import UNKNOWN, Point
 from ..decompose.findings import UNDECIDED
 from ..decompose.functionals import Condition
@@ -301,8 +301,7 @@ class Page:
             said.append(f"The {self.diagnosis.axis.values} do not reach the step")
         if not self.recording.complete:
             said.append(f"This recording is not complete (status: {meta['status']})")
-        on_host = self.recording.work != KERNEL
-        said += describe_lost(meta.get("lost", {}), on_host=on_host)
+        said += describe_lost(meta.get("lost", {}), on_host=self.recording.on_host)
         said += meta.get("warnings", [])
         return warn(said, width)
 

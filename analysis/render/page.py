@@ -62,7 +62,7 @@ _LEAST_WIDTH, _MOST_WIDTH = 60, 120
 _MOST_FOUND, _LEAST_FOUND = 5, 3
 _LEAST_SIZES = 6  # lines of the curve, where there are more
 _GROUPS = 4
-_LEAST_SHARE = 0.005  # of a group, which would be printed as 0 %
+_LEAST_PRINTED = 0.005  # of a group, which would be printed as 0 %
 _MOST_BAR = 40
 _OFF_HEAD = "off neighbours, ms"
 _OFF = 14  # cells of a deviation with its error
@@ -512,7 +512,7 @@ class Page:
         shares = []
         for name in largest[:_GROUPS]:
             part = groups[name] / whole
-            if part >= _LEAST_SHARE:
+            if part >= _LEAST_PRINTED:
                 shares.append(f"{name} {100 * part:.0f} %")
         longest = len(str(terms.conditions[-1]))
         return list_after(f"TIME at {size:<{longest}}  ", shares, width)

@@ -23,7 +23,6 @@ from .profiling.recording.archive import is_archive, unpack_archive
 from .profiling.recording.lost import describe_lost
 from .profiling.recording.remote_store import AnyPath, RemotePath
 from .profiling.recording.store import (
-    KERNEL,
     NO_STEP,
     STEP,
     STEPS_KNOWN_BY,
@@ -136,7 +135,7 @@ def recorded_lines(recording: Recording) -> list[str]:
     path, meta = recording.path, recording.meta
     tables = ("kernels", "memory", "api_calls", "ranges")
     counts = {table: recording.count_rows(table) for table in tables}
-    on_host = recording.work != KERNEL
+    on_host = recording.on_host
     lines = [f"{describe_rows(counts, on_host=on_host)} in {path}"]
     if (steps := recording.count_rows("steps")) and recording.unit == STEP:
         lines.append(f"{counted(steps, 'step')}, from {meta['steps_from']}")

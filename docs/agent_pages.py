@@ -31,7 +31,7 @@ SKILL_HEAD = """\
 ---
 name: curvescope
 description: Find out why a training or inference step takes the time it takes, from a recording, \
-a profile (PyTorch, Nsight Systems or Compute, Proton, JAX) or a new measurement; say which layer, \
+a profile (PyTorch, Nsight Systems or Compute, JAX) or a new measurement; say which layer, \
 kernel and cause, how sure that is, and what a change saves. Use it for slow steps, throughput \
 that stops to scale with the batch size, regressions between two versions, idle GPUs and \
 stragglers.

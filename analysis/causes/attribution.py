@@ -47,7 +47,7 @@ from .evidence import Claim, Strength, cite
 from .totals import CauseTotal, TermCause, order, totals
 
 # A smaller claim, as a share of its term, is not worth a line; its amount stays unexplained.
-_LEAST_SHARE = 0.01
+_LEAST_OF_WHOLE = 0.01
 
 
 class Part(NamedTuple):
@@ -343,7 +343,7 @@ def _fit(amount: float, left: float, whole: float) -> float:
 def _fit_worth(amount: float, left: float, whole: float) -> float:
     """The same; 0 if it is not worth a line."""
     fitted = _fit(amount, left, whole)
-    return 0.0 if abs(fitted) < _LEAST_SHARE * abs(whole) else fitted
+    return 0.0 if abs(fitted) < _LEAST_OF_WHOLE * abs(whole) else fitted
 
 
 def _suspicion(cause: str, reason: str | None) -> str:

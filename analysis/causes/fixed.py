@@ -22,7 +22,7 @@ from .single_profile import ProfiledStep, Suggestion, fact, in_gaps
 # bend has none.
 
 WEIGHTS = "weights read every step"
-_LEAST_SHARE = 0.2  # of the bytes at the smaller size that do not grow
+_LEAST_OF_BYTES = 0.2  # of the bytes at the smaller size that do not grow
 _ROUNDING = 1e-9  # of coefficients
 _MEMORY_BOUND = 0.3  # least share of the time that moving the bytes takes
 
@@ -37,7 +37,7 @@ def weights_possible(case: Case, amount: float) -> bool:
     before, after = (total(case.at(batch), "bytes_compulsory") for batch in case.sides)
     if not before or not after:
         return True
-    return _estimate_fixed_bytes(case, before, after) >= _LEAST_SHARE * before
+    return _estimate_fixed_bytes(case, before, after) >= _LEAST_OF_BYTES * before
 
 
 def weigh_weights(case: Case) -> Claim | None:
@@ -47,7 +47,7 @@ def weigh_weights(case: Case) -> Claim | None:
     before, after = (total(case.at(batch), "bytes_compulsory") or 0.0 for batch in case.sides)
     time_ms = case.time_ms(case.before)
     fixed = _estimate_fixed_bytes(case, before, after)
-    if before <= 0 or after <= 0 or time_ms <= 0 or fixed < _LEAST_SHARE * before:
+    if before <= 0 or after <= 0 or time_ms <= 0 or fixed < _LEAST_OF_BYTES * before:
         return None
     dram, compute = case.hardware.roof("DRAM"), case.hardware.roof("compute")
     per_ms = before / time_ms if dram is None else dram.per_s / 1e3

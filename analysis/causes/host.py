@@ -280,7 +280,7 @@ waiting_for_input = Cause(
 # is idle.
 
 ONE_GAP = "host code in one gap"
-_LEAST_SHARE = 0.1  # of the step, of one gap
+_LEAST_OF_STEP = 0.1  # of the step, of one gap
 _LEAST_MS = 1.0  # of one gap; shorter ones lie between launches
 _FEW = 4  # gaps per step that are alike; more come from what the program does all the time
 _CALL = "host in "
@@ -327,7 +327,7 @@ def _advise_on_gap(step: ProfiledStep) -> _GapAdvice | None:
     if again and (step.knows_steps or of_ranges):
         return of_ranges
     share_ms = per_step_ms if again else max(length_ms, per_step_ms)
-    if length_ms < _LEAST_MS or share_ms < _LEAST_SHARE * step.time_ms:
+    if length_ms < _LEAST_MS or share_ms < _LEAST_OF_STEP * step.time_ms:
         return None
     if not step.enough(per_step_ms):
         return None
@@ -369,7 +369,7 @@ def _in_ranges(step: ProfiledStep, gaps: pd.DataFrame) -> _GapAdvice | None:
     length_ms = (gaps["end_ns"] - gaps["begin_ns"]).groupby(kind).sum() / 1e6 / step.steps
     different = gaps["reason"].groupby(kind).nunique()
     length_ms = length_ms[different > 1]
-    if not len(length_ms) or length_ms.max() < _LEAST_SHARE * step.time_ms:
+    if not len(length_ms) or length_ms.max() < _LEAST_OF_STEP * step.time_ms:
         return None
     where = str(length_ms.idxmax())
     mine = gaps[kind == where]

@@ -29,7 +29,7 @@ from .work import find_replaced_products
 ALGORITHM_SWITCH = "algorithm switch"
 # A library's helper kernels vary; a switch takes at least this share of the term's time on one
 # side.
-_LEAST_SHARE = 0.1
+_LEAST_OF_TERM = 0.1
 _MANY_LAUNCHES = 20  # of one kernel in a term, in a step
 _REFUTATION = "With the smaller size's algorithm forced at both, the term keeps its value."
 
@@ -47,7 +47,7 @@ def weigh_algorithm_switch(case: Case) -> Claim | None:
     for batch in case.sides:
         time_ms = sum_ms(switched, batch)
         times.append(time_ms)
-        is_large |= time_ms >= _LEAST_SHARE * case.time_ms(batch) > 0
+        is_large |= time_ms >= _LEAST_OF_TERM * case.time_ms(batch) > 0
     if not is_large:
         return None
     main = [alike.main_kernel(batch) for batch in case.sides]
@@ -133,7 +133,7 @@ def _find_change(shares: pd.DataFrame) -> tuple[int, str, str] | None:
         new, old = ~earlier.any(axis=1), ~later.any(axis=1)
         least_new = later[new].sum(axis=0).min()
         least_old = earlier[old].sum(axis=0).min()
-        if min(least_new, least_old) >= _LEAST_SHARE:
+        if min(least_new, least_old) >= _LEAST_OF_TERM:
             return first, _longest_name(shares[new]), _longest_name(shares[old])
     return None
 

@@ -241,7 +241,7 @@ def break_down_recording(
         marked = find_marked_steps(recording.frame("marks"), steps, recording.statistic)
     if has_memory_only(recording):
         raise CurvescopeError(_MEMORY_ONLY.format(path=recording.named))
-    if recording.work == KERNEL and not any(map(recording.count_rows, ("kernels", "memory"))):
+    if not recording.on_host and not any(map(recording.count_rows, ("kernels", "memory"))):
         host = _describe_host(recording, steps)
         if recording.meta.get("recorder") == "cupti":
             host += _SAMPLE
@@ -267,7 +267,7 @@ def break_down_recording(
         lines,
         correct,
     )
-    if by == "op" and recording.work != KERNEL:
+    if by == "op" and recording.on_host:
         breakdown = _with_own_calls(breakdown, recording)
     busy_ms = {}
     if device is None and len(gpus) > 1:

@@ -15,7 +15,7 @@ from ...profiling.recording.store import Recording
 
 COLUMNS = ("name", "start_ns", "duration_ns", "thread")
 _MOST = 4  # functions that are named
-_LEAST_SHARE = 0.05  # of the gap, of a function that is named
+_LEAST_OF_GAP = 0.05  # of the gap, of a function that is named
 _AROUND = 0.5  # of the gap that a function of the path is around
 
 
@@ -76,7 +76,7 @@ class HostFunctions:
         gap_ns = end_ns - begin_ns
         longest = []
         for name, time_ns in sorted(own.items(), key=lambda item: -item[1])[:_MOST]:
-            if time_ns >= _LEAST_SHARE * gap_ns:
+            if time_ns >= _LEAST_OF_GAP * gap_ns:
                 longest.append((name, time_ns / 1e6))
         begins = np.maximum(busiest["start_ns"], begin_ns)
         overlap = np.minimum(busiest["end_ns"], end_ns) - begins

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from ...profiling.attribution.range_names import RangeNames, find_step_names
 from ...profiling.recording.schema import INPUT, SAMPLED
-from ...profiling.recording.store import KERNEL, Recording
+from ...profiling.recording.store import Recording
 from .breakdown import Breakdown
 from .input_time import WAITING_FOR_INPUT
 from .kernel_times import (
@@ -48,7 +48,7 @@ IN_RANGE, IN_FUNCTION = ("host in range ", "host in function ")  # how reasons w
 WAITS = "device: launched work waits"
 FOLLOWS = "device: from one launched kernel to the next"
 _WAITING = "waiting for input"
-LEAST_SHARE = 0.05  # of a step; a smaller idle time is not explained
+_LEAST_IDLE = 0.05  # of a step; a smaller idle time is not explained
 _GAPS_AT_ONCE = 1 << 17  # about: gaps that are held before they are summed up
 # Codes of reasons: none, none of the calls that were recorded; and where the work after a gap had
 # been launched, that it waits, or that it follows as fast as a device starts a kernel.
@@ -283,12 +283,12 @@ def _host_in(key: Key, classes: Mapping[str, str]) -> str:
 
 def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tuple[IdleTime, ...]:
     """The idle time of a breakdown by reason, see `idle_times`, with the wait for input; empty if
-    both are below `LEAST_SHARE` of the step.
+    both are below `_LEAST_IDLE` of the step.
 
     Marked steps tell the layer and phase whose code the host ran.
     """
     idle_ms = sum(row.time_ms for row in breakdown.rows if row.label in (IDLE, WAITING_FOR_INPUT))
-    if not breakdown.n_profiled or idle_ms < LEAST_SHARE * breakdown.time_ms:
+    if not breakdown.n_profiled or idle_ms < _LEAST_IDLE * breakdown.time_ms:
         return ()
     steps = recording.frame("steps")
     profiled = select_profiled_steps(steps, breakdown.batch)
@@ -337,7 +337,7 @@ def _read_ranges(recording: Recording) -> StepHostSpans:
     Of a device without calls the range of a step is left out: a device may have written it.
     """
     ranges = _read_spans(recording, "ranges", (*HOST_COLUMNS, "thread"))
-    if recording.work == KERNEL and not recording.count_rows("api_calls"):
+    if not recording.on_host and not recording.count_rows("api_calls"):
         steps = find_step_names(ranges["name"].unique())
         ranges = ranges[~ranges["name"].isin(steps)]
     sampled = _read_sampled(recording)

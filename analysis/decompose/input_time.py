@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ...profiling.recording.schema import INPUT
-from ...profiling.recording.store import KERNEL, Recording
+from ...profiling.recording.store import Recording
 from .slow_steps import input_times
 from .terms import IDLE
 
@@ -19,7 +19,7 @@ def with_input(kernel_times: pd.DataFrame, recording: Recording) -> pd.DataFrame
 
     On a GPU a host that waits does not mean that the device is idle, so nothing changes there.
     """
-    if recording.work == KERNEL or kernel_times.empty:
+    if not recording.on_host or kernel_times.empty:
         return kernel_times
     waits_ns = kernel_times["step"].map(input_times(recording)).fillna(0.0).to_numpy(np.float64)
     unplaced = (kernel_times["name"] == IDLE) & kernel_times["phase"].isna()

@@ -25,7 +25,7 @@ from ...profiling.attribution.fused_kernels import OperatorShare, decode_shares
 from ...profiling.attribution.kernel_precision import kernel_precision
 from ...profiling.recording.disturbed import select_used_steps
 from ...profiling.recording.schema import TABLES, Aggregate
-from ...profiling.recording.store import KERNEL, Recording
+from ...profiling.recording.store import Recording
 from .exclusive import exclusive_ns
 from .statistics import Ints
 from .terms import COMMUNICATION, IDLE, KERNELS
@@ -91,7 +91,7 @@ def device_work(
 
 def gpus_of(recording: Recording) -> list[int]:
     """Numbers of the GPUs whose kernels are recorded, increasing."""
-    if recording.work != KERNEL:  # sweeps on a CPU have hundreds of parts to open
+    if recording.on_host:  # sweeps on a CPU have hundreds of parts to open
         return []
     devices = pc.unique(recording.arrow("kernels", ["device"])["device"])
     return sorted(device for device in devices.to_pylist() if device is not None)

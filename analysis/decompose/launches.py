@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...profiling.recording.store import KERNEL, Recording
+from ...profiling.recording.store import Recording
 from .idle import host_spans
 from .kernel_times import device_work, exclusive_and_gaps, kernels_of
 
 PACED_LATE_US = 5.0  # most, from the end of a launch to the begin of its kernel
 _EARLIEST_US = -1000.0  # a kernel begins while its launch returns; what is earlier is not its own
 _MOST_OF_DEVICE = 0.5  # of the multiprocessors, by the blocks of a grid
-_LEAST_CALLS, _LEAST_SHARE = 20, 0.5  # of the kernels of a term, in a step
+_LEAST_CALLS, _LEAST_OF_TERM = 20, 0.5  # of the kernels of a term, in a step
 _PLACE = ["step", "layer", "phase"]
 _GRID = ["grid_x", "grid_y", "grid_z"]
 _COLUMNS = (
@@ -55,7 +55,7 @@ def find_paced_kernels(
     device are not known.
     """
     empty = pd.DataFrame(columns=[*_PLACE, *Paced.__annotations__])
-    calls = recording.work == KERNEL and recording.count_rows("api_calls")
+    calls = not recording.on_host and recording.count_rows("api_calls")
     if not sm_count or not calls or profiled.empty:
         return empty
     number = profiled["step"].to_numpy(np.int64)
@@ -75,7 +75,7 @@ def find_paced_kernels(
     by_place = rows.groupby(_PLACE, dropna=False, observed=True)
     share = by_place["paced"].transform("mean")
     number_of = by_place["paced"].transform("sum")
-    mine = rows[rows["paced"] & (share >= _LEAST_SHARE) & (number_of >= _LEAST_CALLS)]
+    mine = rows[rows["paced"] & (share >= _LEAST_OF_TERM) & (number_of >= _LEAST_CALLS)]
     if mine.empty:
         return empty
     mine = mine.assign(share=share, own_ms=mine["duration_ns"] / 1e6)

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from ...profiling.attribution.step_pattern import SLOW_SHARE, share_beyond_pace
 from ...profiling.recording.disturbed import select_used_steps
 from ...profiling.recording.schema import FORWARD
-from ...profiling.recording.store import KERNEL, Recording
+from ...profiling.recording.store import Recording
 from .averaged_steps import (
     Samples,
     durations_ms,
@@ -232,7 +232,7 @@ def step_times(
     """Times in the steps of a recording, or of a part of them, by layer; keys include layer and
     phase.
     """
-    placed = recording.work == KERNEL and recording.meta.get("recorder") != "model"
+    placed = not recording.on_host and recording.meta.get("recorder") != "model"
     times = kernel_times(device_work(recording), steps, keys, amounts, place_idle=placed)
     if times.empty:
         return StepTimes(times, None, {})

@@ -21,7 +21,7 @@ from ...profiling.attribution.kernel_names import family
 from ...profiling.attribution.range_names import XLA_DOMAIN
 from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.experiments import FactorFacts
-from ...profiling.recording.store import KERNEL, STEP, Recording
+from ...profiling.recording.store import STEP, Recording
 from ..causes import fixed, fusion, host, memory, numbers, work
 from ..causes.catalogue import suggestions
 from ..causes.single_profile import (
@@ -270,7 +270,7 @@ def average_profile(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
         batch=breakdown.batch,
         steps=count,
         trains=bool(phases & {"backward", "optimizer"}),
-        on_host=recording.work != KERNEL,
+        on_host=recording.on_host,
         hardware=hardware,
         groups=groups,
         copies=_copies(recording, used, count),

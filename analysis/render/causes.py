@@ -19,7 +19,7 @@ from .tables import Indented, table
 from .words import dim, interval, share, shorten
 
 _SHOWN_TERMS = 3
-_LEAST_SHARE = 0.05  # of the largest term of a cause; smaller terms are only counted
+_LEAST_OF_LARGEST = 0.05  # of the largest term of a cause; smaller terms are only counted
 _SHOWN_CLAIMS = 2
 
 
@@ -74,7 +74,7 @@ def _cause(total: CauseTotal, value: float) -> tuple[str, str, str]:
 def _terms(total: CauseTotal, everything: bool) -> Text:
     terms = total.terms
     if terms and not everything:
-        least = _LEAST_SHARE * abs(terms[0].amount)
+        least = _LEAST_OF_LARGEST * abs(terms[0].amount)
         large = [term for term in terms if abs(term.amount) >= least]
         terms = tuple(large[:_SHOWN_TERMS])
     labels = ", ".join(term.label for term in terms)

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.lost import describe_lost
-from ...profiling.recording.store import KERNEL, STEP, Recording
+from ...profiling.recording.store import STEP, Recording
 from ..decompose.terms import NOT_RECORDED
 from ..diagnosis.explanation import Explanation
 from ..diagnosis.library_choice import candidates_command
@@ -204,8 +204,7 @@ def gap_lines(recording: Recording, axis: Axis | None) -> list[str]:
     """The lost data of a recording, the sizes of an axis that could not be measured, and whether it
     is incomplete.
     """
-    on_host = recording.work != KERNEL
-    lines = [*describe_lost(recording.meta.get("lost", {}), on_host=on_host)]
+    lines = [*describe_lost(recording.meta.get("lost", {}), on_host=recording.on_host)]
     if axis is not None:
         lines += words.list_unmeasured(recording.meta, axis)
     if not recording.complete:

@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 from ...base.numbers import number
 from ...profiling.recording.axis import Axis
-from ...profiling.recording.store import KERNEL
 from ..causes.host import HOST_BOUND
 from ..causes.work import MORE_WORK
 from ..decompose.curve import UNKNOWN
@@ -213,7 +212,7 @@ def _say_certain(part: CertainPart, diagnosis: Diagnosis) -> str:
 
 
 def _runs_on_host(diagnosis: Diagnosis) -> bool:
-    return diagnosis.recording is not None and diagnosis.recording.work != KERNEL
+    return diagnosis.recording is not None and diagnosis.recording.on_host
 
 
 def _place(answer: Explanation) -> str | None:

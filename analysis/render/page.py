@@ -15,7 +15,7 @@ from ...base.escaping import escape_controls
 from ...base.numbers import percent
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.schema import INPUT
-from ...profiling.recording.store import KERNEL, Recording
+from ...profiling.recording.store import Recording
 from ..decompose.findings import UNDECIDED
 from ..decompose.functionals import Condition
 from ..decompose.input_time import WAITING_FOR_INPUT
@@ -48,7 +48,7 @@ _LEAST_WIDTH, _MOST_WIDTH = 60, 120
 _MOST_FOUND, _LEAST_FOUND = 5, 3
 _LEAST_SIZES = 6  # lines of the curve, where there are more
 _GROUPS = 4
-_LEAST_SHARE = 0.005  # of a group, which would be printed as 0 %
+_LEAST_PRINTED = 0.005  # of a group, which would be printed as 0 %
 _NUMBERS = re.compile(r"[\W_]*\d+(?:d\b)?")
 
 
@@ -161,8 +161,7 @@ class Page:
             said.append(f"The {self.diagnosis.axis.values} do not reach the step")
         if not self.recording.complete:
             said.append(f"This recording is not complete (status: {meta['status']})")
-        on_host = self.recording.work != KERNEL
-        said += describe_lost(meta.get("lost", {}), on_host=on_host)
+        said += describe_lost(meta.get("lost", {}), on_host=self.recording.on_host)
         said += meta.get("warnings", [])
         return warn(said, width)
 
@@ -202,7 +201,7 @@ class Page:
         shares = []
         for name in largest[:_GROUPS]:
             part = groups[name] / whole
-            if part >= _LEAST_SHARE:
+            if part >= _LEAST_PRINTED:
                 shares.append(f"{name} {100 * part:.0f} %")
         longest = len(str(terms.conditions[-1]))
         return list_after(f"TIME at {size:<{longest}}  ", shares, width)

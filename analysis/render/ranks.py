@@ -20,7 +20,7 @@ from .words import interval, join_texts, note_hidden, show_ms
 
 _ROWS = 8
 _UNREADABLE = 5
-_LEAST_SHARE = 0.2  # share of an excess below which a term is not named
+_LEAST_OF_EXCESS = 0.2  # share of an excess below which a term is not named
 _NOTHING_MS = 1e-6  # a picosecond: what subtraction leaves of equal times
 _SENTENCES = {
     "point_to_point": (
@@ -145,7 +145,7 @@ def _where(straggler: Straggler) -> str:
     """The two largest parts of a straggler's excess."""
     places = []
     for term in straggler.terms:
-        if term.excess_ms >= _LEAST_SHARE * straggler.excess_ms.value:
+        if term.excess_ms >= _LEAST_OF_EXCESS * straggler.excess_ms.value:
             excess = with_sign(term.excess_ms)
             places.append(f"{_term(term)} {excess}")
     return ", ".join(places[:2])

@@ -56,7 +56,7 @@ class Quantity:
 TIME = Quantity("time", "T", "ms", "s", 1e3)
 ENERGY = Quantity("energy", "E", "J", "J", 1.0)
 _SHOWN_TERMS = 8
-_LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
+_LEAST_OF_ANOMALY = 0.02  # of an anomaly; smaller terms are one line
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
 
 
@@ -225,7 +225,7 @@ def _more_work(term: Share, whole: float) -> str:
 
 
 def _is_large(amount: float, whole: float) -> bool:
-    return abs(amount) >= _LEAST_SHARE * abs(whole)
+    return abs(amount) >= _LEAST_OF_ANOMALY * abs(whole)
 
 
 def render_explanation(explanation: Explanation, everything: bool = False) -> RenderableType:

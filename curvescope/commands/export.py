@@ -25,7 +25,7 @@ TRACE = "perfetto"
 # By the name of its option: how the default file or folder ends, and what it is.
 FORMATS = {
     "archive": (".curvescope", "write one file, which other commands read as the recording"),
-    TRACE: (".perfetto.json.gz", "write one Chrome trace, which `curvescope import` can read"),
+    TRACE: (".perfetto.json.gz", "write one Chrome trace, with tracks of everything"),
     "speedscope": (".speedscope.json", "write a flame graph of a step for speedscope.app"),
     "collapsed": (".collapsed.txt", "write the stacks of a step, for other flame graphs"),
     "csv": ("-csv", "write a folder with one CSV per table, and of benchmarks with their results"),
@@ -40,7 +40,7 @@ class ExportDocument:
 
     path: str  # file or folder
     format: str  # archive, perfetto, speedscope, collapsed, csv or parquet
-    rows_without_time: int  # rows without a start time, which viewers do not show
+    rows_without_time: int  # rows without a start time, which a trace cannot have
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,11 +83,7 @@ def run(args: argparse.Namespace) -> int:
         print_document(ExportDocument(str(target), args.kind, unplaced))
         return 0
     if unplaced:
-        without = counted(unplaced, "row")
-        print(
-            f"{without} without a start time: in the file, but not shown by viewers.",
-            file=sys.stderr,
-        )
+        print(f"Left out: {counted(unplaced, 'row')} without a start time.", file=sys.stderr)
     viewer = _VIEWERS.get(args.kind)
     print(f"Written to {target}." + (f" Open it at {viewer}." if viewer else ""))
     return 0
@@ -105,7 +101,7 @@ def _list_benches(folder: AnyPath) -> list[Path]:
 
 
 def _write(kind: str, recordings: Sequence[Recording], target: Path) -> int:
-    """Write a file or folder of one kind; returns the rows that viewers do not show."""
+    """Write a file or folder of one kind; returns the rows that a trace cannot have."""
     from ..profiling.recording import archive, export
 
     recording = recordings[0]

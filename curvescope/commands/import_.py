@@ -80,20 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="PyTorch trace of the capture of the CUDA graphs that the profile replays; gives "
         "their kernels layers",
     )
-    reading.add_argument(
-        "--graph-data",
-        type=Path,
-        metavar="FILE",
-        help="JSON of CUDAGraph.get_graph_data() of these graphs; joins their kernels to the "
-        "capture by node",
-    )
-    reading.add_argument(
-        "--inductor",
-        type=Path,
-        metavar="DIR",
-        help="folder of TORCHINDUCTOR_CACHE_DIR or TORCH_COMPILE_DEBUG; gives generated kernels "
-        "their operators",
-    )
     shared.add(parser, "--json")
 
 
@@ -158,17 +144,8 @@ def _import(args: argparse.Namespace) -> ImportDocument:
     from ..profiling.readers import Options, import_profile
 
     batches = _batches(args.batch)
-    if args.graph_data is not None and args.capture is None:
-        raise CurvescopeError(
-            "--graph-data numbers the nodes of a capture: give its trace, too, with --capture FILE."
-        )
-    of_profiles = ("range_pattern", "steps", "process", "capture", "graph_data")
+    of_profiles = ("range_pattern", "steps", "process", "capture")
     options = Options(device=args.gpu, **{name: getattr(args, name) for name in of_profiles})
-    if args.inductor is not None:
-        from ..profiling.readers.inductor_code import read_generated
-
-        generated = read_generated(args.inductor)
-        options = replace(options, fused=generated.fused, fused_flops=generated.flops)
     if args.kind == "sweep":
         from ..profiling.readers.sweep_import import import_sweep
 

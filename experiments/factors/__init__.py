@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 
 from ...profiling.recording.experiments import FactorFacts, Scope, members
-from ...profiling.recording.store import KERNEL, Recording
+from ...profiling.recording.store import Recording
 from ..factor import USUAL_SETUP_S, Factor, StepChange, TermChange, together
 
 
@@ -79,7 +79,7 @@ def names_of(scope: str) -> list[str]:
 
 def facts_for(recording: Recording) -> dict[str, FactorFacts]:
     """The facts on every factor of complete steps, by name, in the words of what recorded them."""
-    return all_facts(Scope.STEP, "cuda" if recording.work == KERNEL else "cpu")
+    return all_facts(Scope.STEP, "cpu" if recording.on_host else "cuda")
 
 
 def all_facts(scope: str, device: str = "cpu") -> dict[str, FactorFacts]:

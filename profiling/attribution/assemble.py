@@ -34,7 +34,7 @@ from .columns import (
     int_column,
 )
 from .device_work import Captures, DeviceWork, Launches, Placed
-from .kernel_columns import demangle_names, find_fused_operators, with_flops
+from .kernel_columns import demangle_names, find_fused_operators
 from .memory_peak import peak_rows
 from .nesting import NONE, Bools, Codes, Ints
 from .operator_calls import LaunchedWork, attach_work
@@ -387,14 +387,12 @@ class _Assembly:
         phases = _phases(step, columns["phase"])
         if table == "kernels":
             columns = self._of_communication(range_, batch) | columns
-            fused = find_fused_operators(batch["name"], self._options.fused)
+            fused = find_fused_operators(batch["name"])
             if fused is not None:
                 columns["fused"] = fused
         if table == "memory":
             columns = self._columns_of(table, pa.table(columns))
         columns |= counts
-        if table == "kernels" and (fused_work := self._options.fused_flops):
-            columns["flops"] = with_flops(batch["name"], fused_work, columns.get("flops"))
         columns["step"] = code_array(step)
         self._write(table, part, columns, batch.num_rows)
         return phases

@@ -1,10 +1,6 @@
-"""Columns of kernels that their names tell: source names, and the operators and work of generated
-kernels.
-"""
+"""Columns of kernels that their names tell: source names, and operators of generated kernels."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,30 +23,11 @@ def demangle_names(batch: pa.Table) -> pa.Table:
     return batch.set_column(batch.column_names.index("name"), "name", in_source)
 
 
-def find_fused_operators(names: pa.ChunkedArray, operators: Mapping[str, str]) -> pa.Array | None:
-    """The operators in each generated kernel, as far as known, else by its name; None if there is
-    no such kernel.
-    """
+def find_fused_operators(names: pa.ChunkedArray) -> pa.Array | None:
+    """The operators in each generated kernel, by its name; None if there is no such kernel."""
     encoded = dictionary(names)
-    if (
-        not operators
-        and not pc.any(pc.match_substring(encoded.dictionary, "_fused_"), min_count=0).as_py()
-    ):
+    if not pc.any(pc.match_substring(encoded.dictionary, "_fused_"), min_count=0).as_py():
         return None
-    texts = []
-    for name in encoded.dictionary.to_pylist():
-        texts.append(operators.get(name) or shares_of_name(name))
+    texts = map(shares_of_name, encoded.dictionary.to_pylist())
     of_kernels = pa.array(texts, pa.string()).take(encoded.indices)
     return of_kernels.dictionary_encode()
-
-
-def with_flops(
-    names: pa.ChunkedArray, flops_by_name: Mapping[str, int], counted: pa.Array | None
-) -> pa.Array:
-    """FLOPs of each kernel: those that were counted, else the known ones of its name."""
-    encoded = dictionary(names)
-    by_name = map(flops_by_name.get, encoded.dictionary.to_pylist())
-    flops = pa.array(by_name, pa.int64()).take(encoded.indices)
-    if counted is None:
-        return flops
-    return pc.coalesce(counted, flops)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -62,12 +62,6 @@ class Options:
     process: int | None = None
     # trace of the capture of the CUDA graphs that the profile replays; None without one
     capture: Path | None = None
-    # JSON of `CUDAGraph.get_graph_data()` of these graphs; None without it
-    graph_data: Path | None = None
-    # column `fused` by name, where the compiler's code tells it
-    fused: Mapping[str, str] = field(default_factory=dict)
-    # FLOPs of a launch of generated kernels by name, where that code tells them
-    fused_flops: Mapping[str, int] = field(default_factory=dict)
     report: Callable[[str, int, int], None] = lambda _what, _done, _total: None  # shows progress
 
     @property

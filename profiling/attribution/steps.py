@@ -40,7 +40,7 @@ _EARLIEST = np.iinfo(np.int64).min
 _NO_BORDER = -(1 << 62)  # instead of the idle time before a kernel with which no step can begin
 _LEAST_PERIODS = 3
 # of the sequence that the periods must cover: a smaller share is a loop within a step
-_LEAST_SHARE = 0.25
+_LEAST_COVERED = 0.25
 # of the device time that the periods must hold, unless the user asks for repetition
 _LEAST_TIME_SHARE = 0.8
 _LEAST_TIME_SHARE_APART = 0.5  # of periods that stand apart
@@ -374,7 +374,7 @@ def find_period(sequence: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
             continue
         longest = int(np.argmax(runs))
         covered = int(runs[longest]) + period
-        enough = covered >= _LEAST_PERIODS * period and covered >= _LEAST_SHARE * len(sequence)
+        enough = covered >= _LEAST_PERIODS * period and covered >= _LEAST_COVERED * len(sequence)
         # Multiples of the period cover about as much as the period itself: the shortest candidate
         # wins.
         if enough and (best is None or covered > 1.02 * best[1]):

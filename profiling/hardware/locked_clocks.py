@@ -7,21 +7,18 @@ locked clock holds for all who use the GPU.
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
+from ...base.endings import end_like_ctrl_c
 from ...base.errors import BackendMissingError, CurvescopeError
 from .clock_guard import end_guard, start_guard
 from .nvml import NvmlDevice, find_device
 
 # Children that measure say it, too, in their recordings.
 _VARIABLE = "CURVESCOPE_LOCKED_SM_CLOCK_HZ"
-_SIGNALS = ("SIGTERM", "SIGHUP")  # SIGINT raises KeyboardInterrupt by itself
 ON_A_CPU = "--lock-clocks is for a GPU, and this runs on the CPU: omit it."
 # Why an experiment that would lock the clock is untested.
 NOT_ASKED = (
@@ -75,23 +72,26 @@ def lock_clocks(device: str, clock_mhz: int | None = None) -> Iterator[int]:
             "--lock-clocks: this GPU reports no clock; write one, e.g. --lock-clocks 1500."
         )
     guard = start_guard(device)
-    restore = _raise_on_signals()
-    try:
-        _lock(gpu, mhz)
-        os.environ[_VARIABLE] = str(mhz * 1_000_000)
-        yield mhz
-    finally:
-        os.environ.pop(_VARIABLE, None)
+    with end_like_ctrl_c():
         try:
-            gpu.library.nvmlDeviceResetGpuLockedClocks(gpu.handle)
-        except gpu.library.NVMLError as error:
-            print(
-                f"curvescope: the clock of {device} could not be unlocked ({error}): run "
-                "`nvidia-smi -rgc` as root.",
-                file=sys.stderr,
-            )
-        end_guard(guard)
-        restore()
+            _lock(gpu, mhz)
+            os.environ[_VARIABLE] = str(mhz * 1_000_000)
+            yield mhz
+        finally:
+            os.environ.pop(_VARIABLE, None)
+            _unlock(gpu, device)
+            end_guard(guard)
+
+
+def _unlock(gpu: NvmlDevice, device: str) -> None:
+    try:
+        gpu.library.nvmlDeviceResetGpuLockedClocks(gpu.handle)
+    except gpu.library.NVMLError as error:
+        print(
+            f"curvescope: the clock of {device} could not be unlocked ({error}): run "
+            "`nvidia-smi -rgc` as root.",
+            file=sys.stderr,
+        )
 
 
 def _lock(gpu: NvmlDevice, mhz: int) -> None:
@@ -102,21 +102,3 @@ def _lock(gpu: NvmlDevice, mhz: int) -> None:
             f"the GPU does not lock its clock at {mhz} MHz ({error}): this takes root, Volta or "
             "later, and a clock that `nvidia-smi -q -d SUPPORTED_CLOCKS` lists"
         ) from error
-
-
-def _raise_on_signals() -> Any:
-    """Let signals that would end this process raise SystemExit instead; returns a function that
-    undoes it.
-
-    A signal that has a handler already does not end the process.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
-
-    def leave(number: int, _: object) -> None:
-        sys.exit(128 + number)
-
-    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
-    numbers = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
-    before = {number: signal.signal(number, leave) for number in numbers}
-    return lambda: [signal.signal(number, handler) for number, handler in before.items()]

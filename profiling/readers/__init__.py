@@ -28,7 +28,7 @@ from ..attribution.profile import Options as Options
 from ..recording.inside import remove_on_failure
 from ..recording.remote_store import AnyPath
 from ..recording.schema import TABLES
-from ..recording.store import KERNEL, STEP, RecordingWriter, new_recording_path, open_recording
+from ..recording.store import STEP, RecordingWriter, new_recording_path, open_recording
 from .source import Source
 
 # how the reports of Nsight Systems and Nsight Compute begin
@@ -48,8 +48,6 @@ _UNREADABLE = (
 READERS = (
     "nsys_sqlite",
     "nvprof_sqlite",
-    "curvescope_json",
-    "proton_json",
     "speedscope_json",
     "tensorflow_json",
     "pytorch_json",
@@ -125,7 +123,7 @@ def describe_import(path: AnyPath) -> ImportDocument:
     recording = open_recording(path)
     meta = recording.meta
     rows = {table: recording.count_rows(table) for table in TABLES}
-    if recording.work != KERNEL:  # a call of an operator may have several rows
+    if recording.on_host:  # a call of an operator may have several rows
         part = recording.arrow("kernels", ["part"])["part"]
         further = pc.sum(pc.greater(part, 0)).as_py()
         rows["kernels"] -= further or 0

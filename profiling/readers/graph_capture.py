@@ -5,21 +5,16 @@ A server captures its graphs once, when it starts, and replays them in every ste
 steps has no operator around the kernels of a graph. In a trace of the capture each launch between
 the begin and the end of a stream capture makes one node; ROCm names its kernel, CUDA does not. A
 replay fits a capture of as many launches, in the same order by name where these are known. Of
-several that fit it takes the next one, and a graph that the trace numbers always the same. With
-torch's data of the graphs (`torch.cuda.CUDAGraph.get_graph_data()`), kernels are joined by the
-numbers of their nodes, which CUPTI gives to the kernels of a replay, too, also if a replay lacks
-some.
+several that fit it takes the next one, and a graph that the trace numbers always the same.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -35,7 +30,6 @@ _END = re.compile(r"(?:cuda|cu|hip)StreamEndCapture\w*")
 _LAUNCH = re.compile(r"(?:cuda|cu|hip)\w*Launch\w*Kernel\w*")
 _REPLAY = re.compile(r"(?:cuda|cu|hip)GraphLaunch\w*")
 _APART_NS = 1_000_000_000  # between the execution and the capture, which are put after it
-_NODE_MASK = (1 << 32) - 1  # of a node's number, if the number of its graph stands above it
 
 
 class _Capture(NamedTuple):
@@ -128,48 +122,16 @@ class _Replay(NamedTuple):
     launches: Ints
 
 
-class _Node(msgspec.Struct):
-    node_id: int
-    node_type: str
-
-
-class _Graph(msgspec.Struct):
-    exec_graph_id: int
-    nodes: list[_Node]
-
-
-def read_graph_data(path: Path) -> Mapping[int, Ints]:
-    """Numbers of the kernel nodes of each graph, by its number, in order; the file has one graph,
-    or a list of them.
-    """
-    try:
-        graphs = msgspec.json.decode(path.read_bytes(), type=_Graph | list[_Graph])
-    except (OSError, msgspec.DecodeError) as error:
-        raise CurvescopeError(
-            f"--graph-data {path}: no JSON of CUDAGraph.get_graph_data() ({error}); write it with "
-            "`json.dump(graph.get_graph_data(), file)`, or a list of those of several graphs."
-        ) from error
-    numbers = {}
-    for graph in graphs if isinstance(graphs, list) else [graphs]:
-        kernels = [node.node_id for node in graph.nodes if node.node_type == "kernel"]
-        numbers[graph.exec_graph_id] = np.sort([number & _NODE_MASK for number in kernels])
-    return numbers
-
-
 def join_capture(
     ranges: pa.Table,
     launches: pa.Table,
     kernels: pa.Table,
     captured_ranges: pa.Table,
     captured_launches: pa.Table,
-    nodes: Mapping[int, Ints] | None,
     budget: Budget,
 ) -> Joined:
     """Give the kernels of graphs the place of their capture, whose API calls have a column
     `kernel`, null if unknown.
-
-    Nodes are the numbers of the kernel nodes of each graph, by its number, as `read_graph_data`
-    returns them.
     """
     captures = _Captures(_captures(captured_launches), budget)
     if not captures.captures:
@@ -183,14 +145,10 @@ def join_capture(
             "--capture: the profile replays no graph, so there is nothing to join; omit it."
         )
     shift = _shift_ns(ranges, kernels, captured_ranges, captured_launches)
-    if nodes:
-        joined = _by_nodes(kernels, replays, captures, nodes)
-        how = "numbers of the nodes"
-    else:
-        joined = _by_order(kernels, replays, captures)
-        how = "names of the kernels"
-        if any(None in replay.capture.names for replay in joined):
-            how = "order of the kernels; the capture does not name them"
+    joined = _by_order(kernels, replays, captures)
+    how = "names of the kernels"
+    if any(None in replay.capture.names for replay in joined):
+        how = "order of the kernels; the capture does not name them"
     kernels = _place_kernels(kernels, joined, shift)
     return Joined(
         pa.concat_tables([ranges, _move_ranges(captured_ranges, shift)]), kernels, len(replays), how
@@ -212,41 +170,6 @@ def _by_order(kernels: pa.Table, replays: Sequence[Ints], captures: _Captures) -
         after = of_graph[graph] = index
         chosen.append(_Replay(rows, captures.captures[index], np.arange(len(rows))))
     return chosen
-
-
-def _by_nodes(
-    kernels: pa.Table,
-    replays: Sequence[Ints],
-    captures: _Captures,
-    nodes: Mapping[int, Ints],
-) -> list[_Replay]:
-    """The kernels whose nodes are known, at the captures of their graphs: the next of as many
-    launches for each.
-    """
-    of_graph = {}
-    after = -1
-    for graph, numbers in sorted(nodes.items()):
-        after = captures.next_fitting([""] * len(numbers), after)
-        of_graph[graph] = captures.captures[after]
-    graphs = int_column(kernels, "graph_id")
-    node = int_column(kernels, "graph_node_id") & _NODE_MASK
-    placed = []
-    for rows in replays:
-        graph = int(graphs[rows[0]])
-        if graph in nodes:
-            captured = rows[np.isin(node[rows], nodes[graph])]
-            if len(captured):
-                position = np.searchsorted(nodes[graph], node[captured])
-                placed.append(_Replay(captured, of_graph[graph], position))
-    if not placed:
-        numbered = sorted({int(graphs[rows[0]]) for rows in replays} - {NONE})
-        replayed = ", ".join(map(str, numbered)) or "graphs without numbers, as before CUDA 12"
-        wanted = ", ".join(map(str, nodes))
-        raise CurvescopeError(
-            f"--graph-data: the profile replays none of its graphs ({wanted}); it replays "
-            f"{replayed}."
-        )
-    return placed
 
 
 def join_own_capture(launches: pa.Table, kernels: pa.Table, budget: Budget) -> pa.Table:

@@ -41,7 +41,7 @@ from ..attribution.range_names import (
 from ..recording.rank_info import META_KEY
 from ..recording.store import RecordingWriter
 from . import Options
-from .graph_capture import join_capture, join_own_capture, read_graph_data
+from .graph_capture import join_capture, join_own_capture
 from .merged_trace import communication_ms, keep_processes, list_rank_processes
 from .pytorch_events import ANNOTATED, COPY, HOST, KERNEL, Events, PerText, Table
 from .source import Source
@@ -166,9 +166,8 @@ def _with_capture(
         captured_ranges, captured_launches, *_ = _Rows(
             _read_events(source, options, is_capture=True)[0]
         ).tables(False)
-    nodes = read_graph_data(options.graph_data) if options.graph_data is not None else None
     captured = (captured_ranges, captured_launches)
-    joined = join_capture(ranges, launches, kernels, *captured, nodes, budget)
+    joined = join_capture(ranges, launches, kernels, *captured, budget)
     writer.update(graph_capture={"replays": joined.replays, "joined_by": joined.joined_by})
     return joined.ranges, joined.kernels
 

@@ -1,7 +1,6 @@
 """Exports a recording to other formats: a Chrome trace for Perfetto, CSV, Parquet files.
 
-The trace keeps everything: rows with a start time become events with every column as an argument,
-rows without one metadata events, which viewers ignore.
+A trace has an event for each row with a start time, and every column as its argument.
 """
 
 from __future__ import annotations
@@ -24,15 +23,8 @@ from .part_files import read_batches
 from .schema import TABLES
 from .store import FORMAT, Recording
 
-BASE_KEY = "baseTimeNanoseconds"
-ROW_EVENT = "curvescope row"  # name of the metadata event for a row without a start time
 _BATCH_ROWS = 1 << 15
 _DRAWN = "drawn"  # category of slices and counters that are no rows
-_UNPLACED = f'{{"ph": "M", "name": "{ROW_EVENT}"'
-_KEPT_META = """recording_type imported_from network mode input_shape sequence_length step precision compiled graphed
-memory_limit_bytes axis fixed torch_device device batches protocol steps_from missing profiler layer_classes frameworks
-experiments factors lost"""  # noqa: E501
-
 Report = Callable[[str, int, int], None]
 
 
@@ -62,9 +54,8 @@ def export_trace(
     without a start time.
 
     Times are microseconds with three decimals since the recording's first event; a float represents
-    these exactly to the nanosecond for 52 days. `import` reads the recording's rows back; `draw`
-    gives further slices and counters of one, and `others` are named further recordings, e.g. other
-    ranks, each of which begins at time 0.
+    these exactly to the nanosecond for 52 days. `draw` gives further slices and counters of one.
+    `others` are named further recordings, e.g. other ranks, each of which begins at time 0.
     """
     refuse_existing(target)
     base = _first_ns(recording)
@@ -72,11 +63,8 @@ def export_trace(
     with atomic_file(target) as file:
         stream = gzip.GzipFile(fileobj=file, mode="wb", mtime=0) if target.suffix == ".gz" else file
         head = {
-            "otherData": {
-                "format": FORMAT,
-                "meta": {k: recording.meta[k] for k in _KEPT_META.split() if k in recording.meta},
-            },
-            BASE_KEY: base,
+            "otherData": {"format": FORMAT},
+            "baseTimeNanoseconds": base,
             "displayTimeUnit": "ns",
         }
         _put(
@@ -89,12 +77,13 @@ def export_trace(
         done = 0
         total = sum(_row_count(source) for _, source in everything)
         for tracks.owner, source in everything:
-            tracks.is_first = source is recording
             base = _first_ns(source)
             for table in TABLES:
                 for rows in _batches(source, table):
-                    events = [_event(table, row, base, tracks) for row in rows.to_pylist()]
-                    unplaced += sum(event.startswith(_UNPLACED) for event in events)
+                    listed = rows.to_pylist()
+                    placed = [row for row in listed if row.get("start_ns") is not None]
+                    unplaced += len(listed) - len(placed)
+                    events = [_event(table, row, base, tracks) for row in placed]
                     separator = _put_events(stream, separator, events)
                     done += rows.num_rows
                     report(f"exporting {table}", done, total)
@@ -244,9 +233,6 @@ def _write_drawn(drawn: Drawn, base_ns: int, tracks: _Tracks) -> str:
 
 def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> str:
     args = {name: value for name, value in row.items() if value is not None}
-    category = _text(_category(table, tracks))
-    if "start_ns" not in args:
-        return f'{_UNPLACED}, "cat": {category}, "args": {_text(args)}}}'
     time = _microseconds(args.pop("start_ns") - base_ns)
     duration = args.pop("duration_ns", None)
     kind = "i"
@@ -258,14 +244,9 @@ def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> st
     shown = _text(name or _name_untitled(table, args))
     process, thread = tracks.place(table, row)
     return (
-        f'{{"ph": "{kind}", "cat": {category}, "name": {shown}, "pid": {process}, '
+        f'{{"ph": "{kind}", "cat": "{table}", "name": {shown}, "pid": {process}, '
         f'"tid": {thread}, "ts": {time}{length}, "args": {_text(args)}}}'
     )
-
-
-def _category(table: str, tracks: _Tracks) -> str:
-    """The table; only the first recording's is read back."""
-    return table if tracks.is_first else f"{table} of {tracks.owner}"
 
 
 def _name_untitled(table: str, args: dict[str, Any]) -> str:
@@ -293,7 +274,6 @@ class _Tracks:
     def __init__(self) -> None:
         # name of the recording whose tracks these are, if there are several
         self.owner = ""
-        self.is_first = True
         self._processes: dict[tuple[str, int | None], int] = {}
         self._of_drawn: dict[tuple[str, str], int] = {}
         self._threads: dict[tuple[int, int], str] = {}

@@ -21,7 +21,7 @@ OPERATOR_MODE = "operator"  # mode of the steps of a benchmark
 INPUT, FORWARD, BACKWARD, OPTIMIZER = ("input", "forward", "backward", "optimizer")
 SAMPLED = "sampler"  # source of functions that a sampler saw from beside the program
 SOURCES = (
-    *("cupti", "nvtx", "nsys", "ncu", "nvprof", "rocprof", "proton"),
+    *("cupti", "nvtx", "nsys", "ncu", "nvprof"),
     *("torch", "onednn", "mkl", "tensorflow", "jax", "python", "model", "bench", SAMPLED),
 )
 

@@ -350,14 +350,15 @@ class Recording:
         return unit_of(self.meta)
 
     @property
+    def on_host(self) -> bool:
+        """Whether the rows of `kernels` are operators of the host."""
+        device, missing = self.meta.get("device") or {}, self.meta.get("missing") or {}
+        return device.get("kind") == "cpu" or "device" in missing
+
+    @property
     def work(self) -> str:
-        """What the rows of `kernels` are: `kernel`, or `operator` where they are operators of the
-        host.
-        """
-        on_host = (self.meta.get("device") or {}).get("kind") == "cpu" or "device" in (
-            self.meta.get("missing") or {}
-        )
-        return "operator" if on_host else KERNEL
+        """What the rows of `kernels` are: `kernel`, or `operator` of the host."""
+        return "operator" if self.on_host else KERNEL
 
     @property
     def statistic(self) -> str:

@@ -39,7 +39,6 @@ KINDS = {
         for name in (
             "attention",
             "experts",
-            "operators",
             "memory",
             "roof",
             "latency",

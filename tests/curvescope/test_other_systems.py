@@ -90,7 +90,6 @@ def test_recordings_and_profiles_are_read_explained_and_reported(elsewhere):
         "nsysai_h100_2gpu_1s.sqlite.gz",
         "averyclapp_metrics_long.csv",
         "tl_jax08_attention.xplane.pb",
-        "proton_triton.json",
     ]
     trace, recording, small = str(PROFILES / profiles[0]), str(RECORDING), str(SMALL)
     commands = [

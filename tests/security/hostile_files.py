@@ -376,7 +376,6 @@ TEXTS = {
         + "\n"
     ),
     "nvprof, time 1e308": lambda: NVPROF,
-    "Proton, nested": lambda: "[" + '{"children":[' * 5000 + "]}" * 5000 + "]",
     "vLLM, time 1e300": lambda: vllm_start() + iteration(0, 5, 1e300) + iteration(1, 5, 9),
     "vLLM, 10^9 requests": lambda: (
         vllm_start() + "".join(iteration(n, 10**9 - 1, 9) for n in range(50))

@@ -543,28 +543,6 @@ def damaged_report(share):
 
 
 TABLES = {
-    "Proton, 30,000 kernels of 2^62 ns": lambda: json.dumps(
-        [
-            {
-                "frame": {"name": "ROOT", "type": "function"},
-                "metrics": {},
-                "children": [
-                    {
-                        "frame": {"name": f"k{n}", "type": "function"},
-                        "metrics": {
-                            "count": 1,
-                            "time (ns)": 2**62,
-                            "device_id": "0",
-                            "device_type": "CUDA",
-                        },
-                        "children": [],
-                    }
-                    for n in range(30_000)
-                ],
-            },
-            {"CUDA": {"0": {"clock_rate": -1, "num_sms": 2**70, "arch": "[/x]", "bus_width": 0}}},
-        ]
-    ),
     "llama.cpp, 20,000 rows without a number": lambda: (
         "| model | size | params | backend | threads | n_batch | test | t/s |\n"
         "|---|---|---|---|---|---|---|---|\n"

@@ -27,8 +27,6 @@ WITHOUT_TIMES = (  # refused, in words of their own
     "hta_cupti_profiler_trace.json.gz",
     "hta_rank_non_gpu.json.gz",
     "magus_gtx950_convolutionFFT2D_metrics.csv.gz",
-    "proton_hip.json",
-    "proton_triton.json",
 )
 THREE = "kineto_resnet50_w0_a.pt.trace.json.gz"
 QUICK = (THREE, "tl_vllm_decode.json.gz", "hta_alexnet_trace.json.gz")

@@ -175,15 +175,11 @@ SEEDS = {
         lambda: lines(map(vllm, (1, 2, 4))).encode(),
     ],
     "llama_bench": [BATCHED.read_bytes, EXPERTS.encode],
-    "proton_json": [
-        PROFILES.joinpath(f"proton_{kind}.json").read_bytes for kind in ("triton", "hip")
-    ],
     "speedscope_json": [lambda: json.dumps(flame_graph(WAITING, MAIN)).encode()],
     "tensorflow_json": [
         lambda: first_events("dleebrown_anna_timeline_01.json.gz", 24),
         *(partial(trace_of, events) for events in (TF1, TF2, JAX)),
     ],
-    "curvescope_json": [lambda: _written(_exported)],
     "memory_snapshot": [lambda: pickle.dumps(snapshot())],
     "xspace_pb": [lambda: _first_of_lines("tl_jax08_attention.xplane.pb", 4)],
     "time_table": [
@@ -220,16 +216,6 @@ def _export_with_ranges(path):
         push_pop(None, 1100, 1500, AUTOGRAD, textId=4, domainId=5, color=0xFF00FF00),
     ]
     return write_export(path, **{**TWO_STEPS, "ranges": ranges}, waits=[wait(2, 3, 7), wait(4, 1)])
-
-
-def _exported(path):
-    from curvescope.profiling.recording.export import export_trace
-    from curvescope.profiling.recording.store import open_recording
-
-    path.write_bytes(trace_of(PLANTED))
-    done = readers.import_profile(path, path.with_name("r"))
-    export_trace(open_recording(done.path), path.with_name("t.json"))
-    return path.with_name("t.json")
 
 
 def _first_of_lines(name, count):

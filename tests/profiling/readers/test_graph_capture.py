@@ -180,54 +180,6 @@ def test_nodes_are_numbered_from_0_and_a_graph_keeps_its_capture(tmp_path):
     assert places_of(kernels) == ["xx", "yy", "yy", "xx"]
 
 
-def graph_data(path, graphs):
-    """As torch 2.13 returns it, of each graph the number and kind of its nodes."""
-    node = {"graph_id": 0, "kernel_name": None, "dependencies": [], "dependents": []}
-    found = [
-        {
-            "exec_graph_id": graph,
-            "nodes": [{**node, "node_type": kind, "node_id": number} for number, kind in nodes],
-        }
-        for graph, nodes in graphs.items()
-    ]
-    path.write_text(json.dumps(found))
-    return path
-
-
-def test_kernels_are_joined_by_the_nodes_of_torchs_graph_data(tmp_path):
-    """Graph 9 has a copy between its kernels, runs them on two streams, and its second replay lacks
-    a record.
-    """
-    capture = captured(tmp_path / "c.json", [("x", "ab"), ("y", "a"), ("z", "abc")], named=False)
-    packed = [9 << 32 | number for number in (3, 0, 1)]
-    execution = numbered(tmp_path / "e.json", [(9, packed), (7, [0, 1]), (9, [3, 0])])
-    kinds = {
-        7: [(0, "kernel"), (1, "kernel")],
-        9: [(0, "kernel"), (1, "kernel"), (2, "memcpy"), (3, "kernel")],
-    }
-    data = graph_data(tmp_path / "g.json", kinds)
-    kernels, meta = kernels_of(execution, capture, tmp_path, graph_data=data)
-    assert places_of(kernels) == ["zzz", "xx", "zz"]
-    kernels["op"] = kernels["op"].str.removeprefix("aten::")
-    assert places_of(kernels, "op") == ["cab", "ab", "ca"]
-    assert meta["graph_capture"] == {"replays": 3, "joined_by": "numbers of the nodes"}
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({5: [(0, "kernel")]}, "replays none of its graphs"),
-        ({9: [(0, "kernel")] * 4}, "fits no captured graph"),
-    ],
-)
-def test_graph_data_of_other_graphs_are_refused(data, message, tmp_path, refusal_of):
-    capture = captured(tmp_path / "c.json", [("x", "a")], named=False)
-    words = ["import", str(numbered(tmp_path / "e.json", [(9, [0])])), "-o", str(tmp_path / "run")]
-    words += ["--graph-data", str(graph_data(tmp_path / "g.json", data))]
-    assert "--capture FILE" in refusal_of(*words)
-    assert message in refusal_of(*words, "--capture", capture)
-
-
 def both(tmp_path, graphs, replays):
     """One trace of captures and of replays, whose kernels have numbers of nodes; nodes run in the
     opposite order.

@@ -42,9 +42,7 @@ def test_an_import_and_a_breakdown_load_no_package_that_they_do_not_use(tmp_path
     """A profile is read and recorded without pandas; the advice that `import` prints
     then needs it.
     """
-    readers = {
-        f"curvescope.profiling.readers.{name}" for name in ("nsight_reports", "inductor_code")
-    }
+    readers = {"curvescope.profiling.readers.nsight_reports"}
     modules = loaded(PROFILE, tmp_path / "read", code=READING)
     assert "msgspec" in modules
     assert not modules & (UNUSED | {"pandas", *readers})

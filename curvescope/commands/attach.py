@@ -2,8 +2,9 @@
 it.
 
 Of a program under `curvescope record` they become part of its recording: `explain` names the
-functions that run in its gaps. Of any other program they are a recording of their own. py-spy
-samples them (`pip install 'curvescope[attach]'`).
+functions that run in its gaps. Of any other program they are a recording of their own. Python
+3.15 samples by its own `profiling.sampling`, an older one by py-spy
+(`pip install 'curvescope[attach]'`).
 
     curvescope record -o runs/job -- python train.py &
     curvescope attach $(pgrep -f train.py)

@@ -1,21 +1,24 @@
-"""Functions of a running Python program, sampled from beside it by py-spy.
+"""Functions of a running Python program, sampled from beside it: by `profiling.sampling` where this
+Python is 3.15 or newer, else by py-spy.
 
-py-spy reads the memory of the program, which needs no change and no library. It writes a trace
-whose last events have the moment at which it creates the file.
+Both read the memory of the program, which needs no change and no library. `profiling.sampling`
+writes a profile of Firefox's format on the clock of recordings. py-spy writes a trace whose last
+events have the moment at which it creates the file.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +29,7 @@ from ...base.programs import find_program
 from ..attribution.sampled_stacks import (
     Call,
     Changes,
+    Stack,
     find_busiest,
     list_calls,
     name_function,
@@ -39,8 +43,17 @@ _SAMPLING = ".sampling"  # of others there, which are named by the ids of those 
 _LATE_S = 10.0  # in which a sampler writes what it saw after its program has ended
 _POLL_S = 0.02
 _LOOK_S = 0.001  # between two looks at whether the sampler's file is there
+_OWN_SAMPLER = (3, 15)  # the first Python that brings one
 _MOST_BYTES = 1 << 28
 _Moment = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]  # in ns
+
+
+class Sampler(NamedTuple):
+    """A program that samples the functions of another one."""
+
+    name: str
+    command: Callable[[int, int, int, Path], list[str]]  # of a process, seconds, samples/s, file
+    read: Callable[[bytes, int], list[Changes]]  # of the file and the moment of its creation
 
 
 class _File(msgspec.Struct):
@@ -65,49 +78,107 @@ class _Event(msgspec.Struct):
     args: _Arguments
 
 
+class _Samples(msgspec.Struct):
+    stack: list[int | None]
+    time: list[float]  # ms
+
+
+class _Stacks(msgspec.Struct):
+    frame: list[int]
+    prefix: list[int | None]
+
+
+class _Frames(msgspec.Struct):
+    func: list[int]
+
+
+class _Functions(msgspec.Struct, rename="camel"):
+    name: list[int]
+    file_name: list[int | None]
+    line_number: list[int | None]
+
+
+class _Thread(msgspec.Struct, rename="camel"):
+    samples: _Samples
+    stack_table: _Stacks
+    frame_table: _Frames
+    func_table: _Functions
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    start_time: float  # ms on the monotonic clock
+
+
+class _Shared(msgspec.Struct, rename="camel"):
+    string_array: list[str]
+
+
+class _Profile(msgspec.Struct):
+    """The parts of a profile of Firefox's format that are read."""
+
+    meta: _Meta
+    threads: list[_Thread]
+    shared: _Shared
+
+
 def sample_functions(process: int, seconds: int, per_s: int) -> list[Call]:
     """Sample the calls of functions of the busiest thread of a process.
 
     A change of the stack is seen at the next sample, so each moment is put half an interval before.
 
     Raises:
-        BackendMissingError: py-spy is not installed.
-        CurvescopeError: it cannot read the process, or saw no function of it.
+        BackendMissingError: no sampler is installed.
+        CurvescopeError: the sampler cannot read the process, or saw no function of it.
     """
+    sampler = choose_sampler()
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         written = Path(folder, "samples")
-        command = sampling_command(process, seconds, per_s, written)
-        created_ns = _run(command, written, f"py-spy cannot sample process {process}")
+        command = sampler.command(process, seconds, per_s, written)
+        created_ns = _run(command, written, f"{sampler.name} cannot sample process {process}")
         data = written.read_bytes()
     try:
-        threads = read_py_spy(data, created_ns)
-    except msgspec.MsgspecError as error:
-        raise CurvescopeError(f"py-spy wrote what this version does not read ({error}).") from error
+        threads = sampler.read(data, created_ns)
+    except (msgspec.MsgspecError, LookupError) as error:
+        raise CurvescopeError(
+            f"{sampler.name} wrote what this version does not read ({error})."
+        ) from error
     late_ns = 500_000_000 // per_s
     calls = []
     for name, start_ns, end_ns in list_calls(find_busiest(threads)):
         calls.append((name, start_ns - late_ns, end_ns - late_ns))
     if not calls:
         raise CurvescopeError(
-            f"py-spy saw no function of process {process}: it ended, or runs no Python."
+            f"{sampler.name} saw no function of process {process}: it ended, or runs no Python."
         )
     return calls
 
 
-def sampling_command(process: int, seconds: int, per_s: int, written: Path) -> list[str]:
-    """The command that samples a process into a file. BackendMissingError: py-spy is not there."""
+def choose_sampler() -> Sampler:
+    """The sampler of this Python, else py-spy. BackendMissingError: there is none."""
+    if sys.version_info >= _OWN_SAMPLER:
+        return Sampler("profiling.sampling", _command_of_python, read_firefox)
     beside = Path(sysconfig.get_path("scripts"), "py-spy")
     program = find_program("py-spy") or find_program(str(beside))
     if program is None:
         raise BackendMissingError(
             "No sampler of running Python programs is here: `pip install 'curvescope[attach]'` "
-            "brings py-spy."
+            "brings py-spy, and Python 3.15 has one of its own."
         )
-    words = [program, "record", "--nonblocking", "--idle", "--function", "--format", "chrometrace"]
-    numbers = {"--pid": process, "--duration": seconds, "--rate": per_s, "--output": written}
-    for option, value in numbers.items():
-        words += [option, str(value)]
-    return words
+
+    def command(process: int, seconds: int, per_s: int, written: Path) -> list[str]:
+        words = ["record", "--nonblocking", "--idle", "--function", "--format", "chrometrace"]
+        numbers = {"--pid": process, "--duration": seconds, "--rate": per_s, "--output": written}
+        for option, value in numbers.items():
+            words += [option, str(value)]
+        return [program, *words]
+
+    return Sampler("py-spy", command, read_py_spy)
+
+
+def _command_of_python(process: int, seconds: int, per_s: int, written: Path) -> list[str]:
+    # isolated: the working folder may have a folder `profiling`
+    sampling = [sys.executable, "-I", "-m", "profiling.sampling", "attach", "--gecko"]
+    return [*sampling, "-d", str(seconds), "-r", str(per_s), "-o", str(written), str(process)]
 
 
 def _run(command: Sequence[str], written: Path, failure: str) -> int:
@@ -156,6 +227,31 @@ def read_py_spy(data: bytes, created_ns: int) -> list[Changes]:
             changes.pop()
         changes.append((moment_ns, tuple(stack)))
     return list(threads.values())
+
+
+def read_firefox(data: bytes, created_ns: int) -> list[Changes]:  # noqa: ARG001 - it has a clock
+    """The stacks of each thread in a profile of `profiling.sampling --gecko`."""
+    profile = msgspec.json.decode(data, type=_Profile)
+    texts = profile.shared.string_array
+    threads = []
+    for thread in profile.threads:
+        functions = thread.func_table
+        names = []
+        for name, file, line in zip(
+            functions.name, functions.file_name, functions.line_number, strict=True
+        ):
+            names.append(name_function("" if file is None else texts[file], line, texts[name]))
+        stacks: list[Stack] = []
+        for frame, prefix in zip(thread.stack_table.frame, thread.stack_table.prefix, strict=True):
+            around = () if prefix is None else stacks[prefix]
+            stacks.append((*around, names[thread.frame_table.func[frame]]))
+        changes: Changes = []
+        for stack, time_ms in zip(thread.samples.stack, thread.samples.time, strict=True):
+            moment_ns = round(1e6 * (profile.meta.start_time + time_ms))
+            changes.append((moment_ns, () if stack is None else stacks[stack]))
+        changes += [(moment, ()) for moment, _ in changes[-1:]]
+        threads.append(changes)
+    return threads
 
 
 def wait_for_samplers(folder: Path) -> None:

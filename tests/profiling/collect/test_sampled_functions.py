@@ -20,9 +20,11 @@ from curvescope.profiling.collect import sampled_functions
 from curvescope.profiling.collect.attach import attach, find_chunk_folder
 from curvescope.profiling.collect.merge import merge_chunks
 from curvescope.profiling.collect.sampled_functions import (
+    Sampler,
+    choose_sampler,
+    read_firefox,
     read_py_spy,
     sample_functions,
-    sampling_command,
     wait_for_samplers,
     write_samples,
 )
@@ -59,6 +61,34 @@ def test_a_trace_of_py_spy_ends_when_its_file_was_created():
     ]
 
 
+def firefox_profile(start_ms, samples):
+    """A profile as `profiling.sampling --gecko` writes it; samples are ms and the name of the
+    function inside `main`, or None.
+    """
+    texts = ["(root)", "main", "load", "data.py"]
+    thread = {
+        "name": "Thread-42",
+        "samples": {"stack": [], "time": [], "length": len(samples)},
+        "stackTable": {"frame": [0, 1], "prefix": [None, 0], "category": [1, 1]},
+        "frameTable": {"func": [0, 1], "line": [1, 8]},
+        "funcTable": {"name": [1, 2], "fileName": [3, 3], "lineNumber": [1, 7]},
+    }
+    for time_ms, function in samples:
+        thread["samples"]["time"].append(time_ms)
+        thread["samples"]["stack"].append({None: 0, "load": 1}[function])
+    meta = {"startTime": start_ms, "interval": 1.0, "importedFrom": "Tachyon Sampling Profiler"}
+    return {"meta": meta, "threads": [thread], "shared": {"stringArray": texts}}
+
+
+def test_a_profile_of_pythons_own_sampler_has_the_clock_of_recordings():
+    profile = firefox_profile(1_000, [(0.0, None), (1.0, "load"), (2.0, "load"), (3.0, None)])
+    (changes,) = read_firefox(json.dumps(profile).encode(), created_ns=0)
+    assert list_calls(changes) == [
+        ("data.py(1): main", 1_000 * MS, 1_003 * MS),
+        ("data.py(7): load", 1_001 * MS, 1_003 * MS),
+    ]
+
+
 def test_of_calls_that_begin_and_end_together_the_outer_one_comes_first():
     changes = [(0, ("main", "load")), (5, ())]
     assert list_calls(changes) == [("main", 0, 5), ("load", 0, 5)]
@@ -66,21 +96,27 @@ def test_of_calls_that_begin_and_end_together_the_outer_one_comes_first():
     assert (own["name"], own["start_ns"], own["end_ns"]) == ("load", 0, 5)
 
 
-def test_py_spy_samples_as_long_and_as_often_as_asked(monkeypatch, tmp_path):
+def test_python_3_15_samples_by_itself_and_an_older_one_by_py_spy(monkeypatch, tmp_path):
+    monkeypatch.setattr(sampled_functions, "_OWN_SAMPLER", (3, 0))
+    command = choose_sampler().command(42, 10, 500, Path("f"))
+    assert command[:5] == [sys.executable, "-I", "-m", "profiling.sampling", "attach"]
+    assert command[5:] == ["--gecko", "-d", "10", "-r", "500", "-o", "f", "42"]
+    monkeypatch.setattr(sampled_functions, "_OWN_SAMPLER", (99, 0))
     py_spy = tmp_path / "py-spy"
     py_spy.write_text("#!/bin/sh\n")
     py_spy.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    command = sampling_command(42, 10, 500, Path("f"))
+    command = choose_sampler().command(42, 10, 500, Path("f"))
     assert command[:2] == [str(py_spy), "record"]
     assert {"--idle", "chrometrace", "42", "500"} < set(command)
 
 
 def test_without_a_sampler_the_message_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(sampled_functions, "_OWN_SAMPLER", (99, 0))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sampled_functions.sysconfig, "get_path", lambda _: str(tmp_path))
     with pytest.raises(BackendMissingError, match=r"curvescope\[attach\]"):
-        sampling_command(42, 10, 500, Path("f"))
+        choose_sampler()
 
 
 def note_steps(folder, *moments_ms, process=42):
@@ -167,25 +203,27 @@ def test_a_process_that_is_not_there_is_refused():
         find_chunk_folder(4194305)
 
 
-# Stands in for py-spy: it says that `load` ran until its file was there.
+# Stands in for `profiling.sampling` of Python 3.15: it says that `load` ran all the time.
 STAND_IN = """
-import sys, time
+import json, sys, time
+profile = json.loads(sys.argv[1])
+profile["meta"]["startTime"] = 1000 * time.monotonic()
 time.sleep(0.3)
-open(sys.argv[2], "w").write(sys.argv[1])
+open(sys.argv[2], "w").write(json.dumps(profile))
 """
 PROGRAM = "import time; print('begun', flush=True); time.sleep({})"
 
 
-def command_of_stand_in(process, seconds, per_s, written):
-    begins = [py_spy_event("B", name, 0, line) for name, line in (("main", 1), ("load", 7))]
-    ends = [py_spy_event("E", name, 200_000) for name in ("load", "main")]
-    return [sys.executable, "-c", STAND_IN, json.dumps([*begins, *ends]), str(written)]
+def sample_by_stand_in(process, seconds, per_s, written):
+    profile = firefox_profile(0, [(0.0, "load"), (200.0, "load")])
+    return [sys.executable, "-c", STAND_IN, json.dumps(profile), str(written)]
 
 
 @pytest.mark.slow
 def test_a_recorded_program_gets_its_functions(tmp_path, monkeypatch):
     """The program ends before the sampler has written what it saw, and the recording waits."""
-    monkeypatch.setattr(sampled_functions, "sampling_command", command_of_stand_in)
+    stand_in = Sampler("stand-in", sample_by_stand_in, read_firefox)
+    monkeypatch.setattr(sampled_functions, "choose_sampler", lambda: stand_in)
     code = "from curvescope.cli import main; main()"
     words = ["record", "-o", str(tmp_path / "r"), "--", sys.executable, "-c", PROGRAM.format(0.5)]
     recorder = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE)
@@ -200,7 +238,8 @@ def test_a_recorded_program_gets_its_functions(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_program_that_is_not_recorded_gets_a_recording_of_its_functions(tmp_path, monkeypatch):
-    monkeypatch.setattr(sampled_functions, "sampling_command", command_of_stand_in)
+    stand_in = Sampler("stand-in", sample_by_stand_in, read_firefox)
+    monkeypatch.setattr(sampled_functions, "choose_sampler", lambda: stand_in)
     program = subprocess.Popen([sys.executable, "-c", PROGRAM.format(60)], stdout=subprocess.PIPE)
     try:
         program.stdout.readline()

@@ -447,18 +447,22 @@ def _staircases(x: Floats, places: Ints) -> list[list[int]]:
     """The cuts just above the multiples of a number, for each number that makes three or more: of
     them one place is found, not each.
     """
-    staircases: list[list[int]] = []
     sizes = x[places]
     most = 1 + len(sizes) / _LEAST_OF_STAIR
-    for step in range(2, int(x[-1] // 2)):
-        stairs = np.ceil(sizes / step)
-        rises = 1 + np.flatnonzero(np.diff(stairs))
-        cuts = [0, *rises.tolist(), len(sizes)]
-        if _LEAST_STAIRS < len(cuts) <= most and cuts not in staircases:
-            staircases.append(cuts)
-        if step > 4 * len(sizes) and len(staircases) > _MOST_PLACES:
+    largest, block = int(x[-1] // 2), 4 * len(sizes)
+    staircases: dict[tuple[int, ...], list[int]] = {}
+    for first in range(2, largest, block):
+        steps = np.arange(first, min(first + block, largest))
+        stairs = np.ceil(sizes / steps[:, None])
+        rises = np.diff(stairs, axis=1) > 0
+        edges = rises.sum(axis=1) + 2
+        is_new = np.append(True, (rises[1:] != rises[:-1]).any(axis=1))
+        for each in rises[is_new & (edges > _LEAST_STAIRS) & (edges <= most)]:
+            cuts = [0, *(1 + np.flatnonzero(each)).tolist(), len(sizes)]
+            staircases.setdefault(tuple(cuts), cuts)
+        if len(staircases) > _MOST_PLACES:
             break
-    return staircases
+    return list(staircases.values())
 
 
 def _sum(costs: Floats, cuts: list[int]) -> float:

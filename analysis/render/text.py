@@ -73,7 +73,10 @@ def render_curve(
     rates: tuple[str, ...] = ()
     if has_rates:
         rates = (f"{quantity.unit}/{axis.one}", f"{axis.unit}/{quantity.rate_unit}")
-    heads = (axis.name, f"{curve.unit} {quantity.unit}", "95 % interval", *rates, "spread", "n")
+    # single times have no spread of their own, whatever error was stated for them
+    has_spread = any(point.spread is not None for point in curve.points)
+    counts = ("spread", "n") if has_spread else ("n",)
+    heads = (axis.name, f"{curve.unit} {quantity.unit}", "95 % interval", *rates, *counts)
     rows = table(*heads, first="right")
     for point in curve.points:
         size, time = point.condition, point.time_ms.value
@@ -83,7 +86,8 @@ def render_curve(
         if point.spread is not None:
             spread = Text(f"{point.spread:.1%}")
         ends = interval(point.time_ms, 4)
-        rows.add_row(str(size), number(time), ends, *rates, spread, str(point.n))
+        cells = (spread, str(point.n))[-len(counts) :]
+        rows.add_row(str(size), number(time), ends, *rates, *cells)
     return Group(rows, *dim(_describe_times(curve)))
 
 

@@ -25,10 +25,11 @@ _BOX = str.maketrans("│┃║", "|||")
 _BARE = re.compile(r"[\d.,]+")
 _SIZE_CELL = re.compile(r"(?P<word>[a-z][a-z _-]*?)?\s*[=: ]?\s*(?P<size>\d{1,9})", re.IGNORECASE)
 _LEAST_WIDE = 3  # sizes in a heading, to be a table with a column for each
-# a number with its unit, as in `12.3 ms` or `5.1 ± 0.2`; of `8K` nobody knows the number
+# a number with its unit, as in `12.3 ms`, `5.1 ± 0.2` or `3 ms ± 20 µs`; of `8K` nobody knows it
 _CELL = re.compile(
     r"[~≈<>]?\s*(?P<value>[+-]?(?:\d[\d,  ']*)?\.?\d+(?:e[+-]?\d+)?)\s*"
-    r"(?:(?:±|\+/?-)\s*(?P<spread>[\d.,]+(?:e[+-]?\d+)?)\s*)?(?P<unit>(?![km]\.?$)[a-zµμ/%×]*)\.?",
+    r"(?:(?P<of_value>[a-zµμ]*)\s*(?:±|\+/?-)\s*(?P<spread>[\d.,]+(?:e[+-]?\d+)?)\s*)?"
+    r"(?P<unit>(?![km]\.?$)[a-zµμ/%×]*)\.?",
     re.IGNORECASE,
 )
 _DECIMAL_COMMA = re.compile(r"(?<![\d.,])(?:0,\d+|\d[\d.]*,(?:\d\d?|\d{4,}))(?![\d.,])")
@@ -41,6 +42,12 @@ _INSIDE_CELL = re.compile(
 # one part of `Batch size: 8, config: {"BLOCK_M": 16}, kernel time: 12.3 us`
 _LABELLED = re.compile(
     r"\s*(?P<name>[a-z][\w ./()-]{0,40}?)\s*[:=]\s*(?P<value>\{[^{}]*\}|[^,;{}]*?)\s*(?:[,;]|$)",
+    re.IGNORECASE,
+)
+# a line like `bs=1: 3.2 ms` or `batch 8 -> 12.5 ms`
+_PAIR = re.compile(
+    r"[\s>*-]*(?P<word>[a-z][a-z _-]{0,40}?)[\s=:]*(?P<size>\d{1,9})\s*(?:[-=]+>|→|[=:,|])\s*"
+    r"(?P<value>[^:;,]{1,60})",
     re.IGNORECASE,
 )
 _MOST_KEYS = 200
@@ -122,8 +129,12 @@ def parse_cell(text: str) -> tuple[float, float | None, str] | None:
     if match is None:
         return None
     value = float(re.sub(r"[,  ']", "", match["value"]))
-    spread = match["spread"]
-    return value, float(spread.replace(",", "")) if spread else None, match["unit"]
+    unit = match["of_value"] or match["unit"]
+    if match["spread"] is None:
+        return value, None, unit
+    spread = float(match["spread"].replace(",", ""))
+    ns, of_spread = unit_ns(unit), unit_ns(match["unit"])
+    return value, spread * of_spread / ns if ns and of_spread else spread, unit
 
 
 def has_decimal_commas(cells: Sequence[str]) -> bool:
@@ -214,7 +225,10 @@ def _find_labelled(lines: Sequence[str]) -> Iterator[TextTable]:
 
 
 def _read_labels(line: str) -> dict[str, str]:
-    """The values of a line of nothing but names with values, by name."""
+    """The values of a line of nothing but names with values, by name; or of a size and a time."""
+    pair = _PAIR.fullmatch(line)
+    if pair and size_axis(pair["word"]) and has_time_unit(pair["value"]):
+        return {clean(pair["word"]): pair["size"], "time": pair["value"]}
     labels: dict[str, str] = {}
     place = 0
     while place < len(line):

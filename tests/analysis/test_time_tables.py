@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 from scipy.stats import norm
 
 from curvescope.analysis.curve_shapes import claimed
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import excess
+from curvescope.analysis.render.text import render_curve
 from curvescope.analysis.time_tables import ASSUMED_NOISE, explain_curves
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
@@ -102,6 +104,16 @@ def test_rises_that_are_surely_none_leave_fewer_tests():
 def test_a_published_spread_over_the_root_of_its_steps_overrules_the_stated_error():
     curve = cost_curve(steps([(1, 0, 100, 100, 0.02), (2, 0, 230, None, None)]), noise=0.05)
     assert curve.errors_ms == pytest.approx([100 * 0.02 / 10, 230 * 0.05])
+
+
+@ask_each("spread", [0.02, None])
+def test_single_times_have_no_column_of_spreads(spread, capsys):
+    """`unknown` stood beside a published ±."""
+    rows = [(1, 0, 100, None, spread), (2, 0, 230, None, spread)]
+    Console(width=90).print(render_curve(cost_curve(steps(rows), noise=0.05)))
+    said = capsys.readouterr().out
+    assert ("spread" in said, "unknown" in said) == (False, False)
+    assert "Single measurements" in said
 
 
 def test_repeated_rows_overrule_the_stated_error():

@@ -98,6 +98,8 @@ def test_a_markdown_table_of_an_issue_is_two_curves_without_the_speedup(tmp_path
         "Batch size: 1, config: {'BLOCK_M': 16, 'warps': 4}\nKernel time: 2 ms\n"
         "Batch size: 2, config: {'BLOCK_M': 32, 'warps': 4}\nKernel time: 3 ms\n"
         "Batch size: 4, config: {'BLOCK_M': 32, 'warps': 8}\nKernel time: 5 ms\n",
+        "On an A100:\n- bs=1: 2 ms\n- bs=2: 3.0 ms\n- bs=4: 5000 us\nwhy?\n",
+        "batch 1 -> 2 ms\nbatch 2 -> 3 ms ± 10 µs\nbatch 4 -> 5 ± 0.1 ms\n",
         json.dumps([{"batch": size, "ms": ms} for size, ms in ((1, 2), (2, 3), (4, 5))]),
         json.dumps({"batch_size": [1, 2, 4], "time_ms": [2.0, 3.0, 5.0]}),
         json.dumps({"rows": [{"bs": size, "ms": ms} for size, ms in ((1, 2), (2, 3), (4, 5))]}),
@@ -106,6 +108,12 @@ def test_a_markdown_table_of_an_issue_is_two_curves_without_the_speedup(tmp_path
 def test_the_same_curve_in_every_form(text, tmp_path_factory):
     (times,) = curves(imported(tmp_path_factory.mktemp("form"), text)).values()
     assert times == pytest.approx({1: 2000, 2: 3000, 4: 5000})
+
+
+def test_a_spread_in_a_unit_of_its_own_is_a_share_of_the_time(tmp_path):
+    text = "batch,time\n1,2 ms ± 20 µs\n2,4 ms ± 0.04\n4,5 ± 0.05 ms\n"
+    steps = imported(tmp_path, text).frame("steps")
+    assert steps["relative_spread"].tolist() == pytest.approx([0.01] * 3)
 
 
 def test_two_tables_of_the_same_sizes_are_two_curves(tmp_path):

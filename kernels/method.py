@@ -18,7 +18,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import bdtr
 
 from .backends import Backend, Prepared, UnsupportedError, run_in_turn
 from .conditions import Conditions, Note, describe_disturbance
@@ -93,10 +93,8 @@ def _find_rank(count: int) -> int:
     # Two order statistics bracket the median: David and Nagaraja, Order Statistics, 3rd edition,
     # section 7.1. The j-th smallest lies above the median if fewer than j values lie below it: a
     # binomial count with p = 1/2.
-    j = int(binom.ppf((1 - CONFIDENCE) / 2, count, 0.5))
-    while j > 0 and 2 * binom.cdf(j - 1, count, 0.5) > 1 - CONFIDENCE:
-        j -= 1
-    return j
+    fewer = bdtr(np.arange(count), count, 0.5)
+    return int(np.count_nonzero(2 * fewer <= 1 - CONFIDENCE))
 
 
 class Verification(NamedTuple):

@@ -21,7 +21,7 @@ from ..decompose.functionals import (
     outlier,
 )
 from ..decompose.overtaken import find_slow
-from ..decompose.statistics import Estimate
+from ..decompose.statistics import Estimate, Floats
 from .words import show_ms
 
 _LEAST_SIZES = 3  # of a line that two sizes do not make by themselves
@@ -85,11 +85,21 @@ def cost_line(curve: Curve) -> CostLine | None:
         return None
     sizes = np.array([point.condition for point in points], float)
     times = np.array([point.time_ms.value for point in points])
-    from scipy.optimize import nnls
-
-    parts, _ = nnls(np.column_stack([1 / times, sizes / times]), np.ones(len(times)))
+    parts = _fit_line(sizes, times)
     missed = np.abs(parts[0] + parts[1] * sizes - times) / times
     return CostLine(float(parts[0]), float(parts[1]), float(missed.max()))
+
+
+def _fit_line(sizes: Floats, times: Floats) -> Floats:
+    """The fixed cost and the cost of a sample with the least squares of relative misses, neither
+    below zero.
+    """
+    costs = np.column_stack([1 / times, sizes / times])
+    parts, *_ = np.linalg.lstsq(costs, np.ones(len(times)), rcond=None)
+    if parts.min() < 0:
+        only = costs[:, parts.argmax()]
+        parts[parts.argmax()] = only.sum() / (only @ only)
+    return np.maximum(parts, 0.0)
 
 
 class Place(NamedTuple):

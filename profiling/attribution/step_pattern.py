@@ -145,9 +145,9 @@ def _find_period(times_ms: Floats, visits: Ints, slow: Bools) -> int | None:
     for period in candidates:
         pairs, alike = _count_pairs(different, period)
         if pairs and alike >= _LEAST_ALIKE * pairs:
-            from scipy.stats import binom
+            from scipy.special import bdtrc
 
-            if float(binom.sf(alike - 1, pairs, by_chance)) * len(candidates) < _LEAST_P:
+            if float(bdtrc(alike - 1, pairs, by_chance)) * len(candidates) < _LEAST_P:
                 return period
     return None
 

@@ -22,15 +22,18 @@ from .decompose.statistics import Floats, Ints
 
 USUAL_NOISE = 0.03  # published benchmarks vary by 1 to 5 % between runs
 WEIGHT = 3.0  # of the usual noise, in times
-_FLOORS = (0.0, *np.geomspace(0.05, 20, 13).tolist())  # fixed time over that of the shape's middle
+_FLOORS = (0.0, *np.geomspace(0.05, 20, 18).tolist())  # fixed time over that of the shape's middle
 _SLOPES = (0.0, 0.06, 0.15, 0.25, 0.4, 0.7)  # of what follows the part that saturates
 _POWERS = (0.25, 0.5, 0.7, 0.85, 1.15, 1.4, 2.0)
-_MOST_MIDDLES = 40  # sizes at which a shape may bend
+_MOST_MIDDLES = 64  # sizes at which a shape may bend
 _GAP = 1.2  # ratio of neighbouring middles of a floor
 _USUAL_JUMP = 0.25  # logarithm of the factor of a jump, to an order of magnitude
 _MOST_JUMPS = 12
 _TILE = 8  # just behind whose multiples libraries change tiles, and servers captured sizes
 _OFTENER = 4.0  # how often a jump is there, beside other places
+# prices beside: time rarely falls, and a jump before or behind a single size is rather an outlier
+_PRICE_OF_FALL = 2.0
+_PRICE_OF_END = 2.0
 # up to which a cut is tried at so many places with deviations, and a further one where it does not
 # pay; in a longer curve a jump stands out without
 _SHORT = 16
@@ -110,6 +113,7 @@ def find_jumps(x: Floats, y: Floats, price: float) -> Shaped:
     grid = _grid(tuple(x.tolist()))
     search = _Search(np.log(y) - grid.logs, grid.prior)
     prices = 2 * (price + math.log(len(x)) - np.log(expect_jumps(x)))
+    prices[[0, -1]] += 2 * _PRICE_OF_END
     smooth = _Deviations(np.log(x), search, prices.tolist())
     cuts = smooth.find_cuts()
     shape = grid.shape(search.best_shape(cuts))
@@ -321,32 +325,44 @@ class _Deviations:
         """Twice the negative logarithm of the likelihood of cuts over all shapes and scales, and
         their prices.
         """
-        each = [self._likelihoods(cuts, scale) for scale in self._under]
+        fits = [scale.fit(cuts) for scale in self._under]
+        each = []
+        for scale, fit in zip(self._under, fits, strict=True):
+            each.append(self._likelihoods(scale, fit))
         every = np.concatenate(each) - math.log(len(each))
         most = float(every.max())
         total = float(np.exp(every - most).sum())
-        prices = math.fsum(self._prices[cut - 1] for cut in cuts)
+        likeliest, shape = divmod(int(every.argmax()), len(each[0]))
+        prices = self._price(cuts, fits[likeliest], shape)
         return -2 * (most + math.log(total)) + self._search.constant + prices
 
-    def _likelihoods(self, cuts: Sequence[int], scale: _Scale) -> Floats:
+    def _price(self, cuts: Sequence[int], fit: _ScaleFit, shape: int) -> float:
+        """Of cuts: of their places, of those at which the time falls, and of a noise beyond the
+        usual one, as such a curve has outliers.
+        """
+        noise = math.sqrt(self._search.variance(fit.rest))
+        falls = int((fit.jumps(shape) < 0).sum())
+        price = falls * _PRICE_OF_FALL + len(cuts) * math.log(max(noise / USUAL_NOISE, 1.0))
+        return 2 * price + math.fsum(self._prices[cut - 1] for cut in cuts)
+
+    def _likelihoods(self, scale: _Scale, fit: _ScaleFit) -> Floats:
         """The logarithm of the likelihood of each shape under one scale."""
         search = self._search
-        rest, norms = scale.rest(cuts)
-        variance = search.variance(rest)
-        of_level, of_jumps = norms[0], norms[1:]
+        variance = search.variance(fit.rest)
+        of_level, of_jumps = fit.norms[0], fit.norms[1:]
         lost = scale.log_determinant + 2 * math.log(of_level / math.sqrt(search.count))
         lost += np.log1p(_USUAL_JUMP**2 / variance * of_jumps**2).sum()
-        return np.asarray(search.likelihoods(rest) - lost / 2)
+        return np.asarray(search.likelihoods(fit.rest) - lost / 2)
 
     def deviances(self, cuts: Sequence[int]) -> tuple[float, ...]:
         """The deviances of the jumps, see `Shaped`."""
         cost = self.cost(cuts)
-        scale = max(self._under, key=lambda each: self._likelihoods(cuts, each).max())
+        scale = max(self._under, key=lambda each: self._likelihoods(each, each.fit(cuts)).max())
         found = []
         for cut, others in zip(cuts, _leave_out(cuts), strict=True):
-            rest, norms = scale.rest([*others, cut])
-            variance = self._search.variance(rest)
-            of_size = math.log1p(_USUAL_JUMP**2 / variance * norms[-1] ** 2)
+            fit = scale.fit([*others, cut])
+            variance = self._search.variance(fit.rest)
+            of_size = math.log1p(_USUAL_JUMP**2 / variance * fit.norms[-1] ** 2)
             found.append(self.cost(others) + self._prices[cut - 1] - cost + of_size)
         return tuple(found)
 
@@ -354,6 +370,25 @@ class _Deviations:
 def _leave_out(cuts: Sequence[int]) -> list[list[int]]:
     """The others of each cut."""
     return [[other for other in cuts if other != cut] for cut in cuts]
+
+
+@dataclass(frozen=True)
+class _ScaleFit:
+    """A level and jumps under one scale, of each shape."""
+
+    rest: Floats  # squares that are left
+    triangle: Floats  # of the columns of the level and the jumps
+    projected: Floats  # a column for each shape
+
+    @property
+    def norms(self) -> Floats:
+        """The norms of the columns beside those before them."""
+        return np.abs(np.diag(self.triangle))
+
+    def jumps(self, shape: int) -> Floats:
+        """The logarithms of the factors of the jumps of a shape, as cuts are given."""
+        fitted = np.linalg.solve(self.triangle, self.projected[:, shape])
+        return np.asarray(fitted[1:])
 
 
 class _Scale:
@@ -376,16 +411,14 @@ class _Scale:
             self.log_determinant = 2 * float(logs_of_root.sum())
         self._squares = (self._white**2).sum(axis=0)
 
-    def rest(self, cuts: Sequence[int]) -> tuple[Floats, Floats]:
-        """The squares that each shape leaves with a level and a jump at each cut, and the norms of
-        these beside those before them.
-        """
+    def fit(self, cuts: Sequence[int]) -> _ScaleFit:
+        """A level and a jump at each cut."""
         places = np.arange(len(self._white))
         levels = [places >= cut for cut in (0, *cuts)]
         columns = np.stack(levels, axis=1).astype(float)
         if self._inverse is not None:
             columns = self._inverse @ columns
         basis, triangle = np.linalg.qr(columns)
-        explained = ((basis.T @ self._white) ** 2).sum(axis=0)
-        rest = np.maximum(self._squares - explained, 0.0)
-        return rest, np.abs(np.diag(triangle))
+        projected = basis.T @ self._white
+        explained = (projected**2).sum(axis=0)
+        return _ScaleFit(np.maximum(self._squares - explained, 0.0), triangle, projected)

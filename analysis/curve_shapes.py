@@ -234,9 +234,8 @@ def _event(
     p = p_of(value / error if error else math.inf, fit.degrees)
     half = error * quantile(fit.degrees)
     place = int(np.searchsorted(fit.sizes, places[0]))
-    # time does not fall by itself, but bends that no family has may look like an edge
-    sided = p if kind == "edge" else p / 2
-    adjusted = min(1.0, sided * tests / float(expect_jumps(fit.sizes)[place]))
+    one_sided = p / 2  # an edge is a rise, and slow sizes end with a fall
+    adjusted = min(1.0, one_sided * tests / float(expect_jumps(fit.sizes)[place]))
     share = value / base if base > 0 else math.inf
     return Event(
         kind=kind,

@@ -25,6 +25,7 @@ from benchmarks import (  # noqa: E402
     virtual_causes,
 )
 from curvescope.analysis.render.words import list_values  # noqa: E402
+from tests.virtual_card.measured import stage_rows  # noqa: E402
 
 TABLES = evidence.read_tables()
 
@@ -392,20 +393,33 @@ def speed_figures() -> Iterable[str]:
         f"A recording of a million kernels is analysed in **{analysis[1]} s** and "
         f"**{analysis[2]} MiB**."
     )
+
+
+def operator_figures() -> Iterable[str]:
+    """What other timings and the code of the loops say of operators alone."""
     lines = [" ".join(row) for row in TABLES["single_costs"].rows]
-    stream, product = (
-        next(
-            re.search(r"best over best ([\d.]+)", line)
-            for line in lines
-            if script in line and "best over" in line
-        )
-        for script in ("stream.py", "bare_gemm.py")
+    found = (
+        re.search(rf"{script}\.py best over best ([\d.]+)", "\n".join(lines))
+        for script in ("stream", "bare_gemm")
     )
-    assert stream
-    assert product
+    stream, product = (ratio[1] for ratio in found if ratio)
     yield (
-        f"The measured memory bandwidth is **{stream[1]}** of STREAM's, and a matrix product takes "
-        f"**{product[1]}** times as long as in a bare loop, best over best (`single_costs`)."
+        f"On a CPU the measured memory bandwidth is **{stream}** of STREAM's, and a matrix product "
+        f"takes **{product}** times as long as in a bare loop, best over best."
+    )
+    outside = stage_rows("h100", "do_bench")
+    judged = [row for row in outside if row["outcome"] != "too short to judge"]
+    ratios = [f"{row['ratio']:.3f}" for row in judged]
+    yield (
+        f"On an H100 a product and a convolution take **{list_values(ratios)}** times as long as "
+        f"by `triton.testing.do_bench` (n = {judged[0]['n']} each). A third was too short to judge."
+    )
+    loops = TABLES["peak_loops"]
+    lanes = [row for row in loops.rows if row[1] == "peak_fp32"]
+    counts = [f"{own} of {every} on {architecture}" for architecture, _, _, own, every, _ in lanes]
+    yield (
+        f"Of the instructions in a round of the loop for the fp32 peak, {list_values(counts)} are "
+        "its multiply-adds. No GPU was needed to count them."
     )
 
 
@@ -565,6 +579,14 @@ SECTIONS = (
         "`python benchmarks/speed.py --print`. Again: `make bench`.",
         "The collector ran with a test double of libcupti, so CUPTI's own cost is not in it. "
         "cupti-python reads any activity with few lines of Python. Ours reads what steps need.",
+    ),
+    Section(
+        "Are operators timed right?",
+        "`curvescope bench` runs beside other timings of the same operators, in turn.",
+        operator_figures,
+        "`python benchmarks/evidence.py single_costs peak_loops`. Again: `python "
+        "benchmarks/peak_loops.py`, and stage `outside` of [the campaign](gpu-campaign.md).",
+        "nvbench was not compared.",
     ),
     Section(
         "How far off is a predicted card?",

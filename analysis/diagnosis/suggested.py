@@ -47,6 +47,7 @@ from ..decompose.launches import find_paced_kernels, mean_paced
 from ..decompose.pointwise import pointwise_runs
 from ..decompose.terms import IDLE, is_outside
 from ..measured_bounds import MeasuredBound, measured_bounds
+from ..verdicts.words import Verdict
 from .result import Diagnosis
 
 _KEYS = ("layer", "phase", "op", "name")
@@ -146,12 +147,18 @@ def suggest_beside(
 ) -> Advice | None:
     """The suggestions of a sweep's profiled steps at its largest batch size, beside the causes that
     are claimed, and the changes that were tried; None if there is none.
+
+    Waits for the host are in many terms, of which none names the change of the step: until one was
+    tested, it is suggested.
     """
     try:
         advice = advise(recording, facts)
     except CurvescopeError:
         return None
-    claimed = {total.cause for each in diagnosis.all_explanations for total in each.causes}
+    totals = [total for each in diagnosis.all_explanations for total in each.causes]
+    claimed = {total.cause for total in totals}
+    if all(total.verdict == Verdict.UNTESTED for total in totals if total.cause == host.HOST_BOUND):
+        claimed.discard(host.HOST_BOUND)
     tried = {saving.factor for saving in diagnosis.remedies.attempts}
     left = []
     for advised in advice.advised:

@@ -35,7 +35,7 @@ _COMPLETE = f"python3 benchmarks/gpu/campaign.py --wheels .wheels --pack $OUT {_
 MOST_FILES = 6
 MOST_TREE_BYTES = 64 << 20
 REQUIREMENTS = Path(__file__).with_name("replica.txt")
-_PYTHON = "3.12"  # of that machine
+_PYTHON = "3.12"  # of that machine; its NumPy runs on no older one
 
 
 def make_replica(folder: Path) -> Path:
@@ -43,15 +43,12 @@ def make_replica(folder: Path) -> Path:
     python, installed = folder / "bin" / "python3", folder / "replica.txt"
     if installed.exists() and installed.read_text() == REQUIREMENTS.read_text():
         return python
-    of_machine = shutil.which(f"python{_PYTHON}")
-    if (
-        of_machine is None
-        or subprocess.run([of_machine, "--version"], capture_output=True).returncode
-    ):
-        of_machine = sys.executable
-        print(f"There is no Python {_PYTHON} here, so the replica has {sys.version.split()[0]}.")
     if not python.exists():
-        subprocess.run([of_machine, "-m", "venv", str(folder)], check=True)
+        interpreter = f"python{_PYTHON}"
+        try:
+            subprocess.run([interpreter, "-m", "venv", str(folder)], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise SystemExit(f"`make rehearse` needs {interpreter} on PATH: {error}.") from error
     # All versions stand in the file, so constraints.txt, which has another torch, is not asked.
     pip = [
         str(python),

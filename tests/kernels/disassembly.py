@@ -19,7 +19,12 @@ from pathlib import Path
 
 from curvescope.base.errors import BackendMissingError
 from curvescope.base.programs import find_program
-from curvescope.kernels.compile import toolkit_folders
+from curvescope.kernels.compile import (
+    SOURCE_FOLDER,
+    compile_source,
+    own_sources,
+    toolkit_folders,
+)
 
 # Class of an instruction by its name without suffixes. The names are those of "CUDA Binary
 # Utilities", tables of the instruction sets of Kepler to Hopper. A leading U marks an instruction
@@ -52,6 +57,7 @@ _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+),", re.MULTILINE)
 _INSTRUCTION = re.compile(
     r"^\s*/\*[0-9a-f]{4,}\*/\s+[{}]?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", re.MULTILINE
 )
+_LABEL, _TARGET = re.compile(r"(\.L\w+):"), re.compile(r"`\((\.L\w+)\)")
 GET_NVDISASM = (
     "for sm_75 and newer `pip install nvidia-cuda-nvdisasm`; for older ones the nvdisasm of CUDA "
     "11.8 (in Debian 12's nvidia-cuda-toolkit), on PATH"
@@ -100,6 +106,46 @@ def pair_sections(header: re.Pattern[str], text: str) -> Iterator[tuple[str, str
     """The name in each header, and the text until the next header."""
     _, *parts = header.split(text)
     return zip(parts[::2], parts[1::2], strict=True)
+
+
+def compile_own(name: str, architecture: int, folder: Path) -> bytes:
+    """The cubin of one of our sources, made by nvcc in the folder where no NVRTC here knows the
+    architecture.
+
+    Raises:
+        BackendMissingError: nvcc does not know it either.
+    """
+    source = next(source for source in own_sources() if source.name == name)
+    try:
+        return compile_source(source, architecture)
+    except BackendMissingError:
+        compiler = find_program("nvcc")
+        if compiler is None:
+            raise
+    made = folder / "made.cubin"
+    command = [compiler, "-std=c++17", f"-arch=sm_{architecture}", "-cubin", "-o", made]
+    path = SOURCE_FOLDER / f"{name}.cu"
+    done = subprocess.run([*command, path], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BackendMissingError(done.stderr)
+    return made.read_bytes()
+
+
+def longest_loop(listing: str, kernel: str) -> list[str]:
+    """The instructions between a label and the last branch back to it."""
+    (text,) = (text for name, text in pair_sections(_SECTION, listing) if name == kernel)
+    labels: dict[str, int] = {}
+    instructions: list[str] = []
+    loops: list[list[str]] = []
+    for line in text.splitlines():
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(instructions)
+        elif (found := _INSTRUCTION.match(line)) and found[1] != "NOP":
+            instructions.append(found[1])
+            target = _TARGET.search(line)
+            if target and target[1] in labels:
+                loops.append(instructions[labels[target[1]] :])
+    return max(loops, key=len)
 
 
 def instruction_mix(instructions: Mapping[str, int]) -> dict[str, int]:

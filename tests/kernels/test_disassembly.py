@@ -2,10 +2,7 @@
 is here.
 """
 
-import re
-import shutil
 import stat
-import subprocess
 from collections import Counter
 
 import pytest
@@ -17,12 +14,11 @@ from curvescope.kernels.cubin import read_cubin
 from ..tables import grade
 from . import disassembly
 from .disassembly import (
-    _INSTRUCTION,
-    _SECTION,
+    compile_own,
     disassemble,
     instruction_mix,
     list_instructions,
-    pair_sections,
+    longest_loop,
     read_listing,
 )
 
@@ -130,42 +126,6 @@ def test_the_peak_kernels_are_chains_of_their_instruction(architecture):
     assert all("other" not in instruction_mix(counts) for counts in found.values())
 
 
-def disassembled(name, architecture, folder):
-    """The listing of a source, which nvcc compiles where no NVRTC here knows the architecture."""
-    source = next(source for source in nvrtc.own_sources() if source.name == name)
-    try:
-        try:
-            cubin = nvrtc.compile_source(source, architecture)
-        except BackendMissingError:
-            if (compiler := shutil.which("nvcc")) is None:
-                raise
-            made = folder / "made.cubin"
-            command = [compiler, "-std=c++17", f"-arch=sm_{architecture}", "-cubin", "-o", made]
-            path = nvrtc.SOURCE_FOLDER / f"{name}.cu"
-            done = subprocess.run([*command, path], capture_output=True, text=True, check=False)
-            if done.returncode:
-                pytest.skip(done.stderr)
-            cubin = made.read_bytes()
-        return disassemble(cubin, architecture)
-    except BackendMissingError as error:
-        pytest.skip(str(error))
-
-
-def longest_loop(listing, kernel):
-    """The instructions between a label and the last branch back to it."""
-    (text,) = (text for name, text in pair_sections(_SECTION, listing) if name == kernel)
-    labels, instructions, loops = {}, [], []
-    for line in text.splitlines():
-        if label := re.match(r"(\.L\w+):", line):
-            labels[label[1]] = len(instructions)
-        elif (found := _INSTRUCTION.match(line)) and found[1] != "NOP":
-            instructions.append(found[1])
-            target = re.search(r"`\((\.L\w+)\)", line)
-            if target and target[1] in labels:
-                loops.append(instructions[labels[target[1]] :])
-    return max(loops, key=len)
-
-
 def test_a_loop_goes_from_its_label_to_the_branch_back():
     """The endless one behind the end of a kernel is shorter."""
     lines = [
@@ -186,7 +146,10 @@ def test_of_100_issue_slots_of_a_peak_99_are_its_own(architecture, tmp_path):
     """A scheduler issues one instruction a clock, so those of the loop take from the peak; but of
     fp64, whose instructions take two clocks or more.
     """
-    listing = disassembled("peak", architecture, tmp_path)
+    try:
+        listing = disassemble(compile_own("peak", architecture, tmp_path), architecture)
+    except BackendMissingError as error:
+        pytest.skip(str(error))
     for kernel, instruction in (
         ("peak_fp32", "FFMA"),
         ("peak_fp16x2", "HFMA2"),

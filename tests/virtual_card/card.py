@@ -153,6 +153,7 @@ def device_facts(device: Device) -> dict[str, Any]:
         "tf32_per_sm": fmas("tf32_tensor_fmas_per_sm"),
         "fp16_per_sm": fmas("fp16_tensor_fmas_per_sm"),
         "fp16_lanes": fmas("fp16_lanes_per_sm"),
+        "fp8_per_sm": fmas("fp8_tensor_fmas_per_sm"),
     }
 
 

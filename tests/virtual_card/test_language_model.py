@@ -31,6 +31,16 @@ def test_a_bf16_model_is_diagnosed(curvescope_on, tmp_path):
     assert "blocks.0.attention.inputs" in set(kernels["layer"].dropna())
 
 
+def test_decoding_waits_for_the_host_and_a_graph_is_suggested(curvescope_on, tmp_path):
+    options = ("--time-limit", 1, "--experiments", 0, "-o", tmp_path / "found")
+    text = curvescope_on(
+        H100, "diagnose", "--step", f"{MODEL}:decode", "--batch", "1,2,4", *options
+    )
+    assert "launch- or host-bound" in text
+    (graph,) = [line for line in text.splitlines() if "capture the step as a CUDA graph" in line]
+    assert graph.endswith("suggested")
+
+
 CHANGED = """
     import json, os, sys
     from curvescope.experiments.factor import Target
@@ -69,3 +79,14 @@ def test_another_kernel_runs_attention(answer_of, factor, part):
     assert not any("flash_fprop" in name for name in after)
     count = sum(part.lower() in name for name in after)
     assert count > sum(part.lower() in name for name in before)
+
+
+def test_a_padded_vocabulary_leaves_the_older_kernels(answer_of):
+    """GPT-2's vocabulary is odd: products of the head and of both its gradients."""
+    found = answer_of(H100, CHANGED.format(step=f"{MODEL}:train", factor="padded_vocabulary"))
+    before, after = found["None"], found["padded_vocabulary"]
+    old = [duration_ns for name, duration_ns in before if "align1" in name]
+    assert len(old) == 3
+    assert not any("align1" in name for name, _ in after)
+    times = [sum(ns for name, ns in kernels if "gemm" in name) for kernels in (before, after)]
+    assert times[0] - times[1] == pytest.approx(sum(old) * (1 - 1 / 1.8), rel=0.1)

@@ -4,6 +4,7 @@ clock that rises and falls, work of others, and a counter of energy that moves n
 
 import pytest
 
+from curvescope.profiling.attribution.kernel_precision import kernel_precision
 from curvescope.profiling.hardware.devices import get_device
 from curvescope.profiling.recording.store import open_recording
 
@@ -102,6 +103,64 @@ def test_a_bf16_step_of_fused_attention_runs_by_every_kernel_of_torch(answer_of)
         0.5 * 4 * 8 * 16 * 1024**2 * 64 / (0.35 * 989e12) * 1e9, rel=0.3
     )
     assert backward / forward == pytest.approx(2.5 * 0.35 / 0.3, rel=0.1)
+
+
+def test_a_16_bit_product_of_an_odd_width_runs_in_older_kernels(answer_of):
+    found = answer_of(
+        H100,
+        """
+        import json, torch
+        from curvescope.profiling.collect.torch_step import record_step
+
+        def one_kernel(run):
+            def step(_):
+                run()
+                torch.cuda.synchronize()
+            step(None)
+            (kernel,) = record_step(step, (), device="cuda:0").kernels
+            return kernel["name"], kernel["duration_ns"]
+
+        x = torch.empty(4096, 512, device="cuda", dtype=torch.bfloat16)
+        widths = [torch.empty(n, 512, device="cuda").bfloat16() for n in (50257, 50258, 50304)]
+        found = [one_kernel(lambda: x @ width.T) for width in widths]
+        padded = torch.empty(4096, 50304, device="cuda", dtype=torch.bfloat16)[:, :50257]
+        found.append(one_kernel(lambda: torch.mm(x, widths[0].T, out=padded)))
+        print(json.dumps(found))
+        """,
+    )
+    names, times = zip(*found, strict=True)
+    odd, even, aligned, padded = times
+    assert "s1688gemm_bf16" in names[0]
+    assert names[0].endswith("align1")
+    assert names[1].endswith("align2")
+    assert "align" not in names[2] + names[3]
+    assert odd / aligned == pytest.approx(1.8, rel=0.1)
+    assert even / aligned == pytest.approx(1.8, rel=0.1)
+    assert padded == pytest.approx(aligned, rel=0.02)  # rows of the memory count, not of the matrix
+
+
+def test_a_product_in_fp8_takes_half_the_time_of_one_in_bf16(answer_of):
+    wide, (name, narrow) = answer_of(
+        H100,
+        """
+        import json, torch
+        from curvescope.profiling.collect.torch_step import record_step
+
+        a = torch.empty(8192, 8192, device="cuda", dtype=torch.bfloat16)
+        q, scale = a.to(torch.float8_e4m3fn), torch.ones((), device="cuda")
+
+        def step(_):
+            a @ a
+            torch._scaled_mm(q, q.T, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
+            torch.cuda.synchronize()
+
+        step(None)
+        first, second = record_step(step, (), device="cuda:0").kernels
+        print(json.dumps([first["duration_ns"], [second["name"], second["duration_ns"]]]))
+        """,
+    )
+    assert kernel_precision(name) == "fp8"
+    assert 0.3 < narrow / wide < 0.6  # 1,979 TFLOP/s of 990; bf16 ran at a lower clock
 
 
 def test_a_step_that_the_host_paces_inside_a_library_is_as_on_the_card_and_is_told(

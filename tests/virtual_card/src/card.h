@@ -61,7 +61,8 @@ struct DeviceFacts {
   double clock_hz = 1.98e9, base_clock_hz = 1.5e9;
   double fp64_per_sm = 64, fp32_per_sm = 128;               // FMAs that an SM starts in a clock
   double tf32_per_sm = 0, fp16_per_sm = 0, fp16_lanes = 0;  // 0: it has none; fp16 with tensor cores or without
-  std::vector<MeasuredProduct> products;                    // none: nobody measured one
+  double fp8_per_sm = 0;
+  std::vector<MeasuredProduct> products;  // none: nobody measured one
   std::vector<RecordedConvolution> convolutions;
 };
 
@@ -90,6 +91,7 @@ struct Costs {
   double strided_efficiency = 0.85;  // that of elementwise kernels that compute each address
   double whole_waves = 1;            // 0: the last wave of blocks takes only its share of one
   double product_efficiency = 0.85;  // of the arithmetic of full waves
+  double unaligned_slower = 1.8;     // 16-bit products whose operands do not begin at multiples of 16 bytes
   double l2_speed = 1;               // bandwidth of what the L2 keeps over that of the memory; 1: it keeps nothing
   double power_ns = 14e6;            // in which the limit of power takes the clock down, and a pause brings it back
   double watts_idle = 70, watts_busy = 600, watts_limit = 700;
@@ -164,6 +166,7 @@ struct Work {
   double flops = 0, bytes = 0;    // bytes: that the memory moves; 0 of a kernel: unknown
   double flops_per_sm_clock = 0;  // FMAs that an SM starts in a clock, for `flops`
   double efficiency = 0;          // of the arithmetic of full waves; 0: what `Costs` has
+  double slower = 1;              // factor on its time
   double sustained_clock = 1;     // that the limit of power leaves, as a share of the usual clock
   double cycles = 0;              // that it waits
   int resident = 0;               // blocks that an SM runs at once; 0: by the limits

@@ -63,7 +63,8 @@ std::map<std::string, Setter> facts_of(DeviceFacts* d) {
           {"fp32_per_sm", number(&d->fp32_per_sm)},
           {"tf32_per_sm", number(&d->tf32_per_sm)},
           {"fp16_per_sm", number(&d->fp16_per_sm)},
-          {"fp16_lanes", number(&d->fp16_lanes)}};
+          {"fp16_lanes", number(&d->fp16_lanes)},
+          {"fp8_per_sm", number(&d->fp8_per_sm)}};
 }
 
 std::map<std::string, Setter> fields_of(Costs* c) {
@@ -86,6 +87,7 @@ std::map<std::string, Setter> fields_of(Costs* c) {
           {"event_resolution_ns", number(&c->event_resolution_ns)},
           {"whole_waves", number(&c->whole_waves)},
           {"product_efficiency", number(&c->product_efficiency)},
+          {"unaligned_slower", number(&c->unaligned_slower)},
           {"l2_speed", number(&c->l2_speed)},
           {"watts_idle", number(&c->watts_idle)},
           {"watts_busy", number(&c->watts_busy)},

@@ -231,7 +231,7 @@ Ns duration_of(Device& on, Work& work, Ns start) {
               std::max(memory_ns(on, work), arithmetic_ns(*on.facts, work, clock));
   if (work.kind == Work::kCopy && work.copy_kind <= 2) ns = copy_ns(work);
   if (other_runs(start)) slower /= 1 - config().costs.other_share;
-  ns = ns * slower + add_ns;
+  ns = ns * slower * work.slower + add_ns;
   ns *= vary_work(ns);
   touch(on, work);
   on.slowed_ns += (1 - clock) * ns;

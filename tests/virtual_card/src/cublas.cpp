@@ -34,6 +34,9 @@ Precision precision_of(cudaDataType type, bool tf32) {
       return Precision::kFp16;
     case CUDA_R_16BF:
       return Precision::kBf16;
+    case CUDA_R_8F_E4M3:
+    case CUDA_R_8F_E5M2:
+      return Precision::kFp8;
     default:
       return tf32 ? Precision::kTf32 : Precision::kFp32;
   }
@@ -43,14 +46,26 @@ std::string layout_of(cublasOperation_t a, cublasOperation_t b) {
   return std::string(a == CUBLAS_OP_N ? "n" : "t") + (b == CUBLAS_OP_N ? "n" : "t");
 }
 
+// An operand in memory, and how far its columns are apart.
+struct Operand {
+  const void* address;
+  std::int64_t leading;
+};
+
+void put_operands(Product* product, Operand a, Operand b, Operand c) {
+  const Operand all[] = {a, b, c};
+  for (int i = 0; i < 3; ++i) {
+    product->operands[i] = all[i].address;
+    product->leading[i] = all[i].leading;
+  }
+}
+
 cublasStatus_t multiply(cublasHandle_t handle, cublasOperation_t a_op, cublasOperation_t b_op, int m, int n, int k,
-                        int batch, cudaDataType type, const void* a, const void* b, const void* c) {
+                        int batch, cudaDataType type, Operand a, Operand b, Operand c) {
   Product product{double(m), double(n), double(k), double(batch)};
   product.precision = precision_of(type, of(handle)->math == CUBLAS_TF32_TENSOR_OP_MATH);
   product.layout = layout_of(a_op, b_op);
-  product.operands[0] = a;
-  product.operands[1] = b;
-  product.operands[2] = c;
+  put_operands(&product, a, b, c);
   // The library launches through the runtime, whose call CUPTI tells.
   launch_from_library([&] { launch_product(product, stream_of(of(handle)->stream)); });
   return CUBLAS_STATUS_SUCCESS;
@@ -73,7 +88,7 @@ using Attributes = std::map<int, std::vector<char>>;
 struct Layout {
   cudaDataType type;
   std::uint64_t rows, columns;
-  std::int64_t stride;
+  std::int64_t leading;
   Attributes attributes;
 };
 
@@ -155,46 +170,50 @@ cublasStatus_t cublasGetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_
 }
 
 cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
-                              const float*, const float* a, int, const float* b, int, const float*, float* c, int) {
-  return card::multiply(h, ta, tb, m, n, k, 1, CUDA_R_32F, a, b, c);
+                              const float*, const float* a, int lda, const float* b, int ldb, const float*, float* c,
+                              int ldc) {
+  return card::multiply(h, ta, tb, m, n, k, 1, CUDA_R_32F, {a, lda}, {b, ldb}, {c, ldc});
 }
 
 cublasStatus_t cublasDgemm_v2(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
-                              const double*, const double* a, int, const double* b, int, const double*, double* c,
-                              int) {
-  return card::multiply(h, ta, tb, m, n, k, 1, CUDA_R_64F, a, b, c);
+                              const double*, const double* a, int lda, const double* b, int ldb, const double*,
+                              double* c, int ldc) {
+  return card::multiply(h, ta, tb, m, n, k, 1, CUDA_R_64F, {a, lda}, {b, ldb}, {c, ldc});
 }
 
 cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
-                            const void*, const void* a, cudaDataType type, int, const void* b, cudaDataType, int,
-                            const void*, void* c, cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t) {
-  return card::multiply(h, ta, tb, m, n, k, 1, type, a, b, c);
+                            const void*, const void* a, cudaDataType type, int lda, const void* b, cudaDataType,
+                            int ldb, const void*, void* c, cudaDataType, int ldc, cublasComputeType_t,
+                            cublasGemmAlgo_t) {
+  return card::multiply(h, ta, tb, m, n, k, 1, type, {a, lda}, {b, ldb}, {c, ldc});
 }
 
 cublasStatus_t cublasSgemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
-                             const float*, const void* a, cudaDataType type, int, const void* b, cudaDataType, int,
-                             const float*, void* c, cudaDataType, int) {
-  return card::multiply(h, ta, tb, m, n, k, 1, type, a, b, c);
+                             const float*, const void* a, cudaDataType type, int lda, const void* b, cudaDataType,
+                             int ldb, const float*, void* c, cudaDataType, int ldc) {
+  return card::multiply(h, ta, tb, m, n, k, 1, type, {a, lda}, {b, ldb}, {c, ldc});
 }
 
 cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
-                                         int k, const float*, const float* a, int, long long int, const float* b, int,
-                                         long long int, const float*, float* c, int, long long int, int batch) {
-  return card::multiply(h, ta, tb, m, n, k, batch, CUDA_R_32F, a, b, c);
+                                         int k, const float*, const float* a, int lda, long long int, const float* b,
+                                         int ldb, long long int, const float*, float* c, int ldc, long long int,
+                                         int batch) {
+  return card::multiply(h, ta, tb, m, n, k, batch, CUDA_R_32F, {a, lda}, {b, ldb}, {c, ldc});
 }
 
 cublasStatus_t cublasDgemmStridedBatched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
-                                         int k, const double*, const double* a, int, long long int, const double* b,
-                                         int, long long int, const double*, double* c, int, long long int, int batch) {
-  return card::multiply(h, ta, tb, m, n, k, batch, CUDA_R_64F, a, b, c);
+                                         int k, const double*, const double* a, int lda, long long int, const double* b,
+                                         int ldb, long long int, const double*, double* c, int ldc, long long int,
+                                         int batch) {
+  return card::multiply(h, ta, tb, m, n, k, batch, CUDA_R_64F, {a, lda}, {b, ldb}, {c, ldc});
 }
 
 cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
-                                          int k, const void*, const void* a, cudaDataType type, int, long long int,
-                                          const void* b, cudaDataType, int, long long int, const void*, void* c,
-                                          cudaDataType, int, long long int, int batch, cublasComputeType_t,
+                                          int k, const void*, const void* a, cudaDataType type, int lda, long long int,
+                                          const void* b, cudaDataType, int ldb, long long int, const void*, void* c,
+                                          cudaDataType, int ldc, long long int, int batch, cublasComputeType_t,
                                           cublasGemmAlgo_t) {
-  return card::multiply(h, ta, tb, m, n, k, batch, type, a, b, c);
+  return card::multiply(h, ta, tb, m, n, k, batch, type, {a, lda}, {b, ldb}, {c, ldc});
 }
 
 cublasStatus_t cublasSgemv_v2(cublasHandle_t h, cublasOperation_t, int m, int n, const float*, const float*, int,
@@ -244,8 +263,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t one, cublasLt
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* out, cudaDataType type, std::uint64_t rows,
-                                          std::uint64_t columns, std::int64_t stride) {
-  *out = reinterpret_cast<cublasLtMatrixLayout_t>(new card::Layout{type, rows, columns, stride, {}});
+                                          std::uint64_t columns, std::int64_t leading) {
+  *out = reinterpret_cast<cublasLtMatrixLayout_t>(new card::Layout{type, rows, columns, leading, {}});
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -287,20 +306,21 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t how, const void*, const void* a,
-                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t, const void*,
-                              const void*, cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t stream) {
+                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
+                              const void*, const void*, cublasLtMatrixLayout_t, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t*, void*, std::size_t,
+                              cudaStream_t stream) {
   const auto& description = *card::inside<card::Description>(how);
-  const auto &left = *card::inside<card::Layout>(a_layout), &out = *card::inside<card::Layout>(d_layout);
+  const auto& left = *card::inside<card::Layout>(a_layout);
+  const auto& right = *card::inside<card::Layout>(b_layout);
+  const auto& out = *card::inside<card::Layout>(d_layout);
   const auto a_op = card::look_up(description.attributes, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N);
   const auto b_op = card::look_up(description.attributes, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
   card::Product product{double(out.rows), double(out.columns), double(a_op == CUBLAS_OP_N ? left.columns : left.rows)};
   product.batch = card::look_up<std::int32_t>(out.attributes, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 1);
   product.precision = card::precision_of(left.type, description.compute == CUBLAS_COMPUTE_32F_FAST_TF32);
   product.layout = card::layout_of(a_op, b_op);
-  product.operands[0] = a;
-  product.operands[1] = b;
-  product.operands[2] = d;
+  card::put_operands(&product, {a, left.leading}, {b, right.leading}, {d, out.leading});
   card::launch_from_library([&] { card::launch_product(product, card::stream_of(stream)); });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -7,13 +7,14 @@
 
 namespace card {
 
-enum class Precision { kFp64, kFp32, kTf32, kFp16, kBf16 };
+enum class Precision { kFp64, kFp32, kTf32, kFp16, kBf16, kFp8 };
 
 struct Product {
   double m, n, k, batch = 1;
   Precision precision = Precision::kFp32;
   std::string layout = "nn";  // of the two operands
   const void* operands[3] = {};
+  std::int64_t leading[3] = {};  // elements from one column of an operand to the next; 0: as tensor cores like it
 };
 
 // FMAs that an SM starts in a clock, on tensor cores where the card has them for the precision.

@@ -55,17 +55,18 @@ def sweep(path, build, batches=BATCHES, protocol=SHORT, mode="training"):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    return sweep(tmp_path_factory.mktemp("sweep") / "r", planted.build)
+    protocol = replace(SHORT, rounds=(2, 2))
+    return sweep(tmp_path_factory.mktemp("sweep") / "r", planted.build, protocol=protocol)
 
 
 def test_every_step_is_kept(recorded):
     steps = recorded.frame("steps")
     timed = steps[~steps["profiled"]]
-    assert timed.groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 8)
-    assert steps[steps["profiled"]].groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 4)
+    assert timed.groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 4)
+    assert steps[steps["profiled"]].groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 2)
     assert steps["step"].is_unique
     assert recorded.meta["status"] == Status.COMPLETE
-    assert recorded.meta["rounds"] == 4
+    assert recorded.meta["rounds"] == 2
     assert recorded.meta["lost"] == {}
 
 
@@ -104,7 +105,7 @@ def test_backward_work_lands_on_its_layer(recorded):
         .sum()
     )
     assert by_batch[4] == 0
-    assert by_batch[8] == by_batch[16] == 4 * planted.WASTED_FLOPS  # in each of four profiled steps
+    assert by_batch[8] == by_batch[16] == 2 * planted.WASTED_FLOPS  # in each of two profiled steps
 
 
 def test_flops_of_convolutions_are_the_direct_algorithms(recorded):

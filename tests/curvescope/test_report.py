@@ -146,8 +146,8 @@ def test_the_first_screen_says_what_the_terminal_does(page, text_of):
     assert fixed_ms + each_ms * max(times_ms) == pytest.approx(times_ms[max(times_ms)], rel=0.5)
 
 
+@pytest.mark.slow
 @needs_browser
-@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("width", [400, 1200])
 def test_the_first_screen_draws_the_curve_off_its_line(page, width):
     with Page(page, width=width) as opened:

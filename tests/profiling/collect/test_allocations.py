@@ -77,6 +77,7 @@ def test_gradients_that_a_step_frees_at_its_begin_are_known_although_they_are_ol
     del step
 
 
+@pytest.mark.slow
 def test_a_tensor_that_no_operator_takes_is_apart():
     step, model = linear_step()
     kept = torch.zeros(1_000_000)
@@ -85,6 +86,7 @@ def test_a_tensor_that_no_operator_takes_is_apart():
     del kept
 
 
+@pytest.mark.slow
 def test_a_tensor_that_a_compiler_only_imagines_is_not_asked_for_its_memory(recwarn):
     """Torch warned the user of it, once in a process, with a line of ours."""
     step, model = linear_step()

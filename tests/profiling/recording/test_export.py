@@ -26,7 +26,7 @@ NAMES = sorted(path.name for path in PROFILES.iterdir() if path.suffix in (".gz"
 assert len(NAMES) >= 11
 
 
-@pytest.mark.parametrize("name", grade(NAMES, quick=NAMES[::18], in_ci=NAMES[::6]))
+@pytest.mark.parametrize("name", grade(NAMES, quick=NAMES[::36], in_ci=NAMES[::6]))
 def test_export_and_import_again_keep_every_row(name, tmp_path, imported_profile):
     first = open_recording(imported_profile(name))
     export.export_trace(first, tmp_path / "trace.json.gz")

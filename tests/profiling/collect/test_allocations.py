@@ -61,6 +61,7 @@ def test_state_and_gradients_belong_to_the_layer_of_their_parameter():
     assert sums["gradients", "0"] == WEIGHT + BIAS
 
 
+@pytest.mark.slow
 def test_gradients_that_a_step_frees_at_its_begin_are_known_although_they_are_older():
     """`zero_grad` frees what the step before made.
 
@@ -98,6 +99,7 @@ def test_a_tensor_that_a_compiler_only_imagines_is_not_asked_for_its_memory(recw
     del imagined
 
 
+@pytest.mark.slow
 def test_the_allocators_notes_do_not_reach_the_user(capfd):
     """It prints one for a block that it does not know, which may be in any step."""
     step, model = linear_step()

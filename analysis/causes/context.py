@@ -120,9 +120,10 @@ def examine(batches: Iterable[int], recorded: Recorded) -> Examined:
     """Gather what causes examine of some batch sizes, each with a profiled step."""
     kernel_times = recorded.kernel_times
     of_batch = kernel_times["batch"]
+    steps = kernel_times[[name for name in ("step", "averaged") if name in kernel_times]]
     sweep = {}
     for batch in {*batches, *of_batch.dropna().unique()}:
-        sweep[int(batch)] = list_used_steps(kernel_times[of_batch == batch])
+        sweep[int(batch)] = list_used_steps(steps[of_batch == batch])
     used = {batch: sweep[batch] for batch in batches}
     rows = kernel_times[kernel_times["step"].isin(_flat(used.values()))]
     graphs = graph_batches(kernel_times, recorded.steps, recorded.api_calls)
@@ -317,12 +318,14 @@ def _uses(rows: pd.DataFrame, used: Mapping[int, list[int]]) -> dict[Key, list[U
     keys = [*_TERM, "batch", "name", "op", *_GEOMETRY, *_SIZES]
     products = {name: _product(rows, columns) for name, columns in _GEOMETRY.items()}
     rows = rows.assign(**products)
-    grouped = rows.groupby(keys, dropna=False, sort=False, observed=True)
+    kinds = rows.groupby(keys, dropna=False, sort=False, observed=True).ngroup().to_numpy()
+    grouped = rows.groupby(kinds)  # by number: an index of ten keys would take longer than the sums
     sums = grouped[["exclusive_ms", "calls", *_WORK]].sum(min_count=1)
     counted_all = grouped[_COUNTED].count().eq(grouped.size(), axis=0)
     sums[_COUNTED] = sums[_COUNTED].where(counted_all)
+    firsts = rows[keys].iloc[np.unique(kinds, return_index=True)[1]]
     uses: dict[Key, list[Use]] = {}
-    for row in sums.reset_index().to_dict("records"):
+    for row in firsts.reset_index(drop=True).join(sums).to_dict("records"):
         known: dict[str, Any] = {}
         for column, value in row.items():
             known[str(column)] = None if pd.isna(value) else value

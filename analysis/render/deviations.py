@@ -95,7 +95,7 @@ def _fit_line(sizes: Floats, times: Floats) -> Floats:
     below zero.
     """
     costs = np.column_stack([1 / times, sizes / times])
-    parts, *_ = np.linalg.lstsq(costs, np.ones(len(times)), rcond=None)
+    parts: Floats = np.linalg.lstsq(costs, np.ones(len(times)), rcond=None)[0]
     if parts.min() < 0:
         only = costs[:, parts.argmax()]
         parts[parts.argmax()] = only.sum() / (only @ only)

@@ -60,11 +60,13 @@ def test_what_nobody_recorded_is_not_idle(recorded, capsys):
     assert "step.module" not in text
 
 
+@pytest.mark.slow
 def test_the_framework_is_unknown_where_pytorch_ran_nothing(recorded):
     assert framework_of(recorded) == framework_beside_torch(recorded) == "unknown"
     assert {cell.framework for cell in cells_of(recorded)} == {"unknown"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("torch", "framework"), [(None, "unknown"), ("2.13", None)])
 def test_a_program_that_loads_no_pytorch_is_not_pytorchs(recorded, tmp_path, torch, framework):
     """Its changes were said to be tried on it, and none was made."""
@@ -80,6 +82,7 @@ def test_a_program_that_loads_no_pytorch_is_not_pytorchs(recorded, tmp_path, tor
     assert (tried == {"kept_memory"}) is (torch is None)
 
 
+@pytest.mark.slow
 def test_a_recording_names_the_framework_that_ran_its_steps(recorded, tmp_path, capsys):
     named = of_jax(recorded, tmp_path / "r")
     assert framework_of(named) == "jax 0.10.2"

@@ -32,6 +32,7 @@ def bench(monkeypatch, tmp_path, capsys):
     return run
 
 
+@pytest.mark.slow
 def test_the_ridge_is_where_both_roofs_meet(bench, tmp_path, capsys):
     shown = bench()
     said = " ".join(shown.split())

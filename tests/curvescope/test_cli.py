@@ -52,10 +52,10 @@ def small():
 
 @pytest.fixture(autouse=True, scope="module")
 def _all_rounds_fit_the_time():
-    """However busy the machine is, it makes five rounds, in one process: their number decides what
-    is said.
+    """However busy the machine is, it makes five rounds of short visits, in one process: their
+    number decides what is said.
     """
-    quick = replace(PROTOCOLS["quick"], rounds=(4, 5))
+    quick = replace(PROTOCOLS["quick"], rounds=(4, 5), visit_s=0.02)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PROTOCOLS, "quick", quick)
         patch.setattr(process, "_ROUNDS", math.inf)

@@ -112,6 +112,7 @@ def folder(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_the_changes_have_their_commit_and_their_layer(folder, document_of):
     (history,) = document_of("runs", "--history", folder)["histories"]
     assert len(history["recordings"]) == 40

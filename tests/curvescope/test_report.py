@@ -19,7 +19,7 @@ from curvescope.cli import main
 
 from ..analysis.planted_energy import write_energy
 from ..browser import Page, find_chromium, needs_browser
-from ..shared import PROFILES
+from ..shared import PROFILES, shared_folder
 from ..tables import ask_each
 from .recordings import write_planted
 
@@ -29,8 +29,10 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><b>"
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """A report of two recordings; one kernel, its layer and the network carry markup."""
-    folder = tmp_path_factory.mktemp("report")
+    return shared_folder(tmp_path_factory, "report", write_report) / "report.html"
 
+
+def write_report(folder):
     def hostile(steps, kernels):
         kernels.loc[kernels["layer"] == "conv1", ["name", "layer"]] = [
             HOSTILE,
@@ -51,7 +53,6 @@ def page(tmp_path_factory):
         )
         == 0
     )
-    return folder / "report.html"
 
 
 def reported(path):
@@ -145,8 +146,8 @@ def test_the_first_screen_says_what_the_terminal_does(page, text_of):
     assert fixed_ms + each_ms * max(times_ms) == pytest.approx(times_ms[max(times_ms)], rel=0.5)
 
 
+@pytest.mark.slow
 @needs_browser
-@pytest.mark.first_rows(1)
 @pytest.mark.parametrize("width", [400, 1200])
 def test_the_first_screen_draws_the_curve_off_its_line(page, width):
     with Page(page, width=width) as opened:

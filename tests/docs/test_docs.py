@@ -168,6 +168,7 @@ def test_files_that_the_pages_name_exist(page):
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.slow
 def test_the_readme_shows_what_is_printed_of_the_kept_run():
     printed = run_blocks.run("curvescope explain examples/recordings/alexnet-cpu", ROOT)
     (shown,) = re.findall(

@@ -141,7 +141,7 @@ def test_a_loop_goes_from_its_label_to_the_branch_back():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("kept_cubins")
-@pytest.mark.parametrize("architecture", [80, 90, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("architecture", [80, 90, pytest.param(100, marks=pytest.mark.exhaustive)])
 def test_of_100_issue_slots_of_a_peak_99_are_its_own(architecture, tmp_path):
     """A scheduler issues one instruction a clock, so those of the loop take from the peak; but of
     fp64, whose instructions take two clocks or more.

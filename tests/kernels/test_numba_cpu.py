@@ -85,6 +85,7 @@ def test_runs_of_a_chase_follow_one_another_through_the_complete_buffer():
     assert problem.error((buffer,), prepared.result()).acceptable
 
 
+@pytest.mark.slow
 def test_a_flush_reads_and_writes_all_of_its_buffer(backend, monkeypatch):
     buffers, zeros = [], np.zeros
     monkeypatch.setattr(

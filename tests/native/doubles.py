@@ -22,7 +22,7 @@ def headers() -> list[str]:
 
 def build_doubles(folder: Path, cupti: str = "libcupti.so.12") -> None:
     """Put libcuda.so.1 and a libcupti of that name into `folder`."""
-    options = [COMPILER, "-std=c++17", "-O2", "-shared", "-fPIC", "-pthread", *headers()]
+    options = [COMPILER, "-std=c++17", "-O0", "-shared", "-fPIC", "-pthread", *headers()]
     for sources, library in (("fake_cupti*.cpp", cupti), ("fake_cuda.cpp", "libcuda.so.1")):
         # Together: most of the time to compile goes to headers, which they then read once.
         text = "".join(f'#include "{path}"\n' for path in sorted(HERE.glob(sources)))

@@ -44,7 +44,8 @@ LEAST = ["alexnet", "--quick", "--time-limit", "1", "--batch", "1"]
 # They read a recording as `explain` does, or load torch, in as many seconds each.
 ALIKE = {
     *("sizes", "breakdown", "compare", "compare --steps", "roofline", "counters", "report"),
-    *("explain --as-env", "diagnose --of energy", "diagnose --card gtx1080", "export"),
+    *("explain --as-env", "diagnose --of energy", "diagnose --of memory", "export"),
+    "diagnose --card gtx1080",
     *("doctor --list networks", "doctor --list devices", "step"),
 }
 QUICK = ("runs",)

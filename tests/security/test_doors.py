@@ -3,6 +3,7 @@ in a recording, or is listed here with the reason why it needs not.
 """
 
 import ast
+import re
 from functools import cache
 
 from ..shared import ROOT
@@ -20,6 +21,8 @@ CHANGING = {
 AMBIGUOUS = {"remove", "copy", "rename"}
 FILES = {"os", "shutil"}
 OTHERS = ("open", "replace", "OSFile")  # which change files by their arguments
+# What the text of a file with such a call has; most have none, and need no parsing.
+CALLED = re.compile(rf"\bopen\(|\.(?:{'|'.join([*CHANGING, *OTHERS])})\b")
 OWN_FOLDER = "in a temporary folder that this process made"
 OWN_CACHE = "a cache or register in the user's own folder, which no recording names"
 IN_PROGRAM = (
@@ -66,8 +69,8 @@ ALLOWED = {
 
 def changing_calls(path):
     """File, function and call of each call of a module that may write or delete."""
-
-    left = [(ast.parse(path.read_text()), ())]
+    text = path.read_text()
+    left = [(ast.parse(text), ())] if CALLED.search(text) else []
     while left:
         node, inside = left.pop()
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
@@ -101,8 +104,8 @@ def changes(call):
 def _is_of_files(node):
     return (
         isinstance(node, ast.Attribute)
-        and ast.unparse(node.value) in FILES
         and node.attr in CHANGING
+        and ast.unparse(node.value) in FILES
     )
 
 

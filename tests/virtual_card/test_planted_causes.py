@@ -8,6 +8,7 @@ from benchmarks.virtual_causes import (
     CASES,
     HELD_OUT,
     IN_CI,
+    LONGEST,
     NAMED_IN_CI,
     NULLS,
     QUESTIONS,
@@ -43,7 +44,7 @@ def asked(answer_of):
     return run
 
 
-@pytest.mark.parametrize("name", IN_CI)
+@pytest.mark.parametrize("name", [*IN_CI, pytest.param(LONGEST, marks=pytest.mark.exhaustive)])
 def test_the_planted_cause_is_found_and_no_other(name, asked):
     found = run_by(name, lambda card, question, _: asked(card, QUESTIONS[question].__name__, name))
     planted = planted_case(name)

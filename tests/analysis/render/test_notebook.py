@@ -3,6 +3,8 @@
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import pytest
+
 from curvescope.analysis.diagnosis.explain import diagnose, explain
 from curvescope.analysis.render import notebook  # noqa: F401 - as `curvescope.explain` does
 from curvescope.analysis.render.words import html_text
@@ -50,6 +52,7 @@ def test_a_diagnosis_and_its_anomaly_render_themselves():
     assert found.explanations[0]._repr_html_() in html
 
 
+@pytest.mark.slow
 def test_a_diagnosis_prints_what_the_terminal_shows(text_of, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     path = write_tested(tmp_path / "r")

@@ -55,7 +55,7 @@ def diagnosis_of():
 
 
 @EACH_SWEEP
-@pytest.mark.parametrize("width", [60, 80, 120])
+@ask_each("width", [60, 80, 120])
 def test_the_answer_fits_a_terminal_and_has_all_its_parts(path, width, diagnosis_of):
     page = Page(summarize(diagnosis_of(path)))
     lines = page.text(width).splitlines()

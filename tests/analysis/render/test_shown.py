@@ -26,12 +26,14 @@ def test_every_renderer_takes_a_diagnosis_as_it_is_shown():
         assert taken.annotation == "Shown", renderer
 
 
+@pytest.mark.slow
 def test_a_view_is_a_list_of_blocks_and_leaves_out_what_says_nothing(shown):
     blocks = [make(shown) for make in everything.EVERYTHING]
     assert None in blocks  # it was measured, so nothing cautions of a model
     assert all(block is None or isinstance(block, Block) for block in blocks)
 
 
+@pytest.mark.slow
 def test_a_block_of_a_finding_is_there_where_the_finding_has_it(shown):
     first = find_all(shown.diagnosis)[0]
     made = {make.__name__: make(finding._Asked(shown, 1, first)) for make in finding.FINDING}

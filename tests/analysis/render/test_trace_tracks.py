@@ -88,6 +88,7 @@ def test_counters_stand_beside_them(tmp_path):
     }
 
 
+@pytest.mark.first_rows(1)
 @pytest.mark.parametrize(
     "name",
     ["tl_mi300_ddp_resnet18.json.gz", "nsysai_h100_2gpu_1s.sqlite.gz", "tl_b200_eager.json.gz"],

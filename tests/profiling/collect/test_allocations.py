@@ -61,6 +61,7 @@ def test_state_and_gradients_belong_to_the_layer_of_their_parameter():
     assert sums["gradients", "0"] == WEIGHT + BIAS
 
 
+@pytest.mark.slow
 def test_gradients_that_a_step_frees_at_its_begin_are_known_although_they_are_older():
     """`zero_grad` frees what the step before made.
 
@@ -77,6 +78,7 @@ def test_gradients_that_a_step_frees_at_its_begin_are_known_although_they_are_ol
     del step
 
 
+@pytest.mark.slow
 def test_a_tensor_that_no_operator_takes_is_apart():
     step, model = linear_step()
     kept = torch.zeros(1_000_000)
@@ -85,6 +87,7 @@ def test_a_tensor_that_no_operator_takes_is_apart():
     del kept
 
 
+@pytest.mark.slow
 def test_a_tensor_that_a_compiler_only_imagines_is_not_asked_for_its_memory(recwarn):
     """Torch warned the user of it, once in a process, with a line of ours."""
     step, model = linear_step()
@@ -96,6 +99,7 @@ def test_a_tensor_that_a_compiler_only_imagines_is_not_asked_for_its_memory(recw
     del imagined
 
 
+@pytest.mark.slow
 def test_the_allocators_notes_do_not_reach_the_user(capfd):
     """It prints one for a block that it does not know, which may be in any step."""
     step, model = linear_step()

@@ -49,7 +49,9 @@ def curvescope(*words, cwd):
     ("how", "often", "cost_ms"),
     [
         ("alternate", "1 step in 2", {8: 26.0, 32: 74.0}),
-        ("sixteenth", "1 step in 16", {8: 35.0, 32: 110.0}),
+        pytest.param(
+            "sixteenth", "1 step in 16", {8: 35.0, 32: 110.0}, marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_a_step_costs_what_its_slow_steps_cost(how, often, cost_ms, loop, tmp_path):

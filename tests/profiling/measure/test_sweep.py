@@ -55,21 +55,23 @@ def sweep(path, build, batches=BATCHES, protocol=SHORT, mode="training"):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    return sweep(tmp_path_factory.mktemp("sweep") / "r", planted.build)
+    protocol = replace(SHORT, rounds=(2, 2))
+    return sweep(tmp_path_factory.mktemp("sweep") / "r", planted.build, protocol=protocol)
 
 
+@pytest.mark.slow
 def test_every_step_is_kept(recorded):
     steps = recorded.frame("steps")
     timed = steps[~steps["profiled"]]
-    assert timed.groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 8)
-    assert steps[steps["profiled"]].groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 4)
+    assert timed.groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 4)
+    assert steps[steps["profiled"]].groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 2)
     assert steps["step"].is_unique
     assert recorded.meta["status"] == Status.COMPLETE
-    assert recorded.meta["rounds"] == 4
+    assert recorded.meta["rounds"] == 2
     assert recorded.meta["lost"] == {}
 
 
-@pytest.mark.first_rows(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])
 def test_the_breakdown_of_every_batch_adds_up_to_the_measured_step(recorded, by):
     for batch in BATCHES:
@@ -82,6 +84,7 @@ def test_the_breakdown_of_every_batch_adds_up_to_the_measured_step(recorded, by)
         assert [row.label for row in breakdown.rows[-2:]] == ["idle", "profiling overhead"]
 
 
+@pytest.mark.slow
 def test_rows_of_one_step_never_overlap_and_lie_inside_it(recorded):
     kernels, steps = recorded.frame("kernels"), recorded.frame("steps").set_index("step")
     for step, unsorted in kernels.groupby("step"):
@@ -93,6 +96,7 @@ def test_rows_of_one_step_never_overlap_and_lie_inside_it(recorded):
         assert ends.max() <= window["start_ns"] + window["duration_ns"]
 
 
+@pytest.mark.slow
 def test_backward_work_lands_on_its_layer(recorded):
     kernels = recorded.frame("kernels")
     backward = kernels[kernels["phase"] == "backward"].groupby("layer")["duration_ns"].sum()
@@ -104,9 +108,10 @@ def test_backward_work_lands_on_its_layer(recorded):
         .sum()
     )
     assert by_batch[4] == 0
-    assert by_batch[8] == by_batch[16] == 4 * planted.WASTED_FLOPS  # in each of four profiled steps
+    assert by_batch[8] == by_batch[16] == 2 * planted.WASTED_FLOPS  # in each of two profiled steps
 
 
+@pytest.mark.slow
 def test_flops_of_convolutions_are_the_direct_algorithms(recorded):
     steps = recorded.frame("steps")
     batch = 4
@@ -233,6 +238,7 @@ def test_an_error_of_the_model_is_passed_on(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_the_recording_says_what_ran_and_where_but_not_who(recorded):
     meta = recorded.meta
     assert (meta["network"], meta["batches"], meta["protocol"]["name"]) == (

@@ -4,6 +4,7 @@ import pytest
 
 from curvescope.profiling.readers import READERS
 
+from ...tables import grade
 from .fuzzing import feed
 from .sharing import FORMATS, feed_apart
 
@@ -15,7 +16,7 @@ from .sharing import FORMATS, feed_apart
         pytest.param(range(10, 110), marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", grade([*READERS], quick=[*READERS][::2], in_ci=READERS))
 def test_damaged_profiles_are_read_or_refused(reader, numbers, tmp_path):
     """A sample: whoever changes a reader feeds it a hundred thousand by `fuzzing`."""
     read = sum(feed(reader, number, tmp_path / "profile") for number in numbers)

@@ -25,7 +25,7 @@ NAMES = sorted(path.name for path in PROFILES.iterdir() if path.suffix in (".gz"
 assert len(NAMES) >= 11
 
 
-@pytest.mark.parametrize("name", grade(NAMES, quick=NAMES[::18], in_ci=NAMES[::6]))
+@pytest.mark.parametrize("name", grade(NAMES, quick=NAMES[::36], in_ci=NAMES[::6]))
 def test_a_trace_has_every_row_with_a_start_time(name, tmp_path, imported_profile):
     recording = open_recording(imported_profile(name))
     unplaced = export.export_trace(recording, tmp_path / "trace.json.gz")

@@ -30,7 +30,6 @@ PRELOADED = (
     "curvescope.profiling.readers.pytorch_json",
     "curvescope.profiling.collect.merge",
     "curvescope.analysis.render.html",
-    "duckdb",
     "rich.progress",
 )
 

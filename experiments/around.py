@@ -15,8 +15,9 @@ from ..base.errors import CurvescopeError
 from ..kernels.conv import Conv
 from ..kernels.gemm import Gemm
 from ..kernels.sweeps import Around, Sweep, along
-from ..profiling.attribution.products import read_convolutions, read_product
+from ..profiling.attribution.products import read_product
 from ..profiling.recording.store import Recording
+from .replay.convolutions import read_convolutions
 from .replay.operator_kinds import is_convolution, is_product
 from .replay.problem import take_longest
 from .replay.recorded_call import CallFamily, RecordedCall, families, read_calls
@@ -141,12 +142,11 @@ def list_problems(
 
 def read_problems(call: RecordedCall, kind: Kind, precision: str | None) -> list[Gemm | Conv]:
     """The problems of a call: one, or the two gradients of a backward convolution."""
+    problems: list[Gemm | Conv] = []
     if kind is Conv:
-        made: Sequence[Any] = read_convolutions(call.op, call.arguments)
-    else:
-        product = read_product(call.op, call.arguments)
-        made = [] if product is None else [product]
-    problems = [kind(**each._asdict()) for each in made]
+        problems += read_convolutions(call.op, call.arguments)
+    elif (product := read_product(call.op, call.arguments)) is not None:
+        problems.append(Gemm(**product._asdict()))
     if precision == "tf32":  # tensors of fp32, whose products round them
         return [replace(problem, precision=precision) for problem in problems]
     return problems

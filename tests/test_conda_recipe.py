@@ -18,7 +18,6 @@ yaml = pytest.importorskip("yaml")
 jsonschema = pytest.importorskip("jsonschema")
 
 RECIPE = ROOT / ".ci" / "conda" / "recipe.yaml"
-CONDA_NAMES = {"duckdb": "python-duckdb"}  # by the name of the wheel, where they differ
 TEXTS = {"type": "array", "minItems": 1, "items": {"type": "string"}}
 NEEDS = {"type": "array", "items": {"type": ["string", "object"], "required": ["if", "then"]}}
 # The parts of rattler-build's schema of recipes that this one has.
@@ -69,7 +68,7 @@ def test_it_needs_what_the_wheel_needs(recipe):
     wanted = {f"python {project['requires-python']}"}
     for requirement in project["dependencies"]:
         name, bounds = re.match(r"([\w-]+)([^;]*)", requirement).groups()
-        wanted.add(f"{CONDA_NAMES.get(name, name)} {bounds}")
+        wanted.add(f"{name} {bounds}")
     listed = recipe["requirements"]["run"]
     assert {need if isinstance(need, str) else need["then"] for need in listed} == wanted
 

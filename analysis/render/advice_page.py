@@ -11,7 +11,6 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from ...base.counted import counted
-from ...base.escaping import escape_controls
 from ...base.numbers import number
 from ...profiling.recording.axis import axis_of
 from ...profiling.recording.lost import describe_lost
@@ -60,11 +59,6 @@ class AdvicePage:
                 made.append(Text())
             made += block
         return made
-
-    def text(self, width: int) -> str:
-        """The lines as one text, without styles."""
-        lines = [line.plain.rstrip() for line in self.lines(width)]
-        return escape_controls("\n".join(lines))
 
     def _head(self, width: int) -> list[Text]:
         """The recording and the verdict."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 from rich.text import Text
 
@@ -74,16 +74,10 @@ def print_prose(text: str, *, stderr: bool = False) -> None:
     made.print(Text(text), no_wrap=made.width == UNLIMITED)
 
 
-def progress_bars(width: int, counted: bool = False) -> Progress:
+def progress_bars(width: int) -> Progress:
     """Progress bars on standard error, removed at their end; none without a terminal. `width` holds
     a description.
     """
-    count = [MofNCompleteColumn()] if counted else []
-    columns = [
-        TextColumn(f"{{task.description:<{width}}}"),
-        BarColumn(),
-        *count,
-        TimeElapsedColumn(),
-    ]
+    columns = [TextColumn(f"{{task.description:<{width}}}"), BarColumn(), TimeElapsedColumn()]
     shown = console(stderr=True)
     return Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal)

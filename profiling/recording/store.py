@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +48,6 @@ from .remote_store import AnyPath, RemotePath, as_path, read_entries
 from .schema import EXPERIMENTS, SCHEMA_VERSION, TABLES, conform
 
 if TYPE_CHECKING:
-    import duckdb
     import pandas as pd
 
 META_FILE = "recording.json"
@@ -456,20 +454,6 @@ class Recording:
     def count_rows(self, table: str) -> int:
         """Number of rows of a table; reads only the footers of its files."""
         return sum(count_rows(part) for part in self.parts(table))
-
-    @cached_property
-    def sql(self) -> duckdb.DuckDBPyConnection:
-        """An in-memory DuckDB with one view per table, over the Parquet files."""
-        import duckdb
-
-        connection = duckdb.connect()
-        if isinstance(self.path, RemotePath):
-            connection.register_filesystem(self.path.filesystem)
-        for name in TABLES:
-            parts = self.parts(name)
-            read = connection.read_parquet([str(part) for part in parts]) if parts else None
-            (read or connection.from_arrow(self.arrow(name))).create_view(name)
-        return connection
 
 
 def as_frame(rows: pa.Table) -> pd.DataFrame:

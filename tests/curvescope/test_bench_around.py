@@ -8,8 +8,9 @@ import random
 import pytest
 
 from curvescope.experiments.around import list_neighbours
+from curvescope.experiments.replay.convolutions import read_convolutions
 from curvescope.kernels import backends
-from curvescope.profiling.attribution.products import read_convolutions, read_product
+from curvescope.profiling.attribution.products import read_product
 from curvescope.profiling.recording.operators import TensorArgument, Value
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 

@@ -410,7 +410,7 @@ def test_help_imports_nothing_heavy(tmp_path):
         "from curvescope.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit as e: assert not e.code\n"
-        "heavy = {'torch', 'numpy', 'pandas', 'pyarrow', 'duckdb', 'rich', 'scipy'} & "
+        "heavy = {'torch', 'numpy', 'pandas', 'pyarrow', 'rich', 'scipy'} & "
         "set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -43,7 +43,7 @@ OF_OS = (
 OF_SIGNAL = ["SIGALRM", "SIGHUP", "SIGKILL", "SIGUSR1", "SIGUSR2"]
 PROGRAM = """
 import asyncio, multiprocessing, os, platform, signal, subprocess, sys, tempfile  # Python's own choose by what is there
-import pyarrow, scipy.stats, duckdb, adbc_driver_sqlite.dbapi
+import pyarrow, scipy.stats, adbc_driver_sqlite.dbapi
 platform.uname()
 sys.modules.update(dict.fromkeys({modules}))
 for module, names in ((os, {of_os}), (signal, {of_signal})):

@@ -31,7 +31,6 @@ HOSTILE = (
     "selectors",
     "msgspec",
     "numpy",
-    "duckdb",
     "torch",
     "curvescope",
 )

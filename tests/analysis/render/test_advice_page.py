@@ -50,7 +50,11 @@ def page(imported_profile):
 def test_the_page_fits_the_screen_and_names_each_bound_place_and_test(name, page):
     made = page(name)
     for width in (80, 120):
-        check(made, made.text(width).splitlines(), width)
+        check(made, lines_of(made, width), width)
+
+
+def lines_of(made, width):
+    return [line.plain.rstrip() for line in made.lines(width)]
 
 
 def check(made, lines, width):
@@ -68,7 +72,7 @@ def check(made, lines, width):
 
 
 def test_what_is_left_out_is_said_and_three_reasons_have_numbers(page):
-    text = page(THREE).text(80)
+    text = "\n".join(lines_of(page(THREE), 80))
     assert "WHAT TO DO" in text
     assert "1  Load batches ahead in worker processes" in text
     assert "waits for the next batch, in enumerate(DataLoader)" in text

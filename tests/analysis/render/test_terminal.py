@@ -17,11 +17,9 @@ def test_bars_leave_no_line_where_standard_error_is_no_terminal(capsys):
 def test_bars_are_drawn_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    with progress_bars(10, counted=True) as bars:
+    with progress_bars(10) as bars:
         bars.update(bars.add_task("compiling", total=2), completed=1)
-    said = capsys.readouterr().err
-    assert "compiling" in said
-    assert "1/2" in said
+    assert "compiling" in capsys.readouterr().err
 
 
 def test_a_sentence_wraps_between_words_on_a_terminal_only(capsys, monkeypatch):

@@ -13,7 +13,6 @@ PROFILE = PROFILES / "hta_alexnet_trace.json.gz"
 UNUSED = {
     "torch",
     "scipy",
-    "duckdb",
     "nvtx",
     "pynvml",
     "distributed",

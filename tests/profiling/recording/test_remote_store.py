@@ -70,7 +70,6 @@ def test_a_recording_on_s3_reads_back_as_one_on_a_disk_does(store, tmp_path):
         [p.to_pylist() for p in one.pieces("kernels", ["name", "op"])] for one in (remote, local)
     )
     assert next(pieces) == next(pieces)
-    assert remote.sql.sql("select sum(duration_ns) from steps").fetchall() == [(4_000_006,)]
     assert "s3://" in remote._repr_html_()
 
 

@@ -63,7 +63,7 @@ def test_a_column_that_an_older_part_does_not_have_is_null(tmp_path):
     assert piece.to_pydict() == {"mode": [None, None], "start_ns": [None, None], "batch": [4, 4]}
 
 
-def test_what_was_written_reads_back_here_in_sql_and_by_any_parquet_reader(tmp_path):
+def test_what_was_written_reads_back_here_and_by_any_parquet_reader(tmp_path):
     import duckdb
 
     recording = open_recording(record(tmp_path / "r", parts=3))
@@ -73,11 +73,8 @@ def test_what_was_written_reads_back_here_in_sql_and_by_any_parquet_reader(tmp_p
     assert recording.complete
     assert recording.frame("kernels").empty
     assert "registers_per_thread" in recording.frame("kernels").columns
-    assert recording.sql.sql("select sum(duration_ns) from steps").fetchall() == [(6_000_015,)]
-    assert recording.sql.sql("select count(*) from kernels").fetchall() == [
-        (0,)
-    ]  # where nothing was recorded
-    assert duckdb.sql(f"select count(*) from '{tmp_path}/r/steps/*.parquet'").fetchall() == [(6,)]
+    query = f"select count(*), sum(duration_ns) from '{tmp_path}/r/steps/*.parquet'"
+    assert duckdb.sql(query).fetchall() == [(6, 6_000_015)]
 
 
 def test_nothing_is_overwritten(tmp_path):

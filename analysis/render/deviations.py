@@ -95,11 +95,12 @@ def _fit_line(sizes: Floats, times: Floats) -> Floats:
     below zero.
     """
     costs = np.column_stack([1 / times, sizes / times])
-    parts: Floats = np.linalg.lstsq(costs, np.ones(len(times)), rcond=None)[0]
+    solved = np.linalg.lstsq(costs, np.ones(len(times)), rcond=None)
+    parts = np.asarray(solved[0], np.float64)
     if parts.min() < 0:
         only = costs[:, parts.argmax()]
         parts[parts.argmax()] = only.sum() / (only @ only)
-    return np.maximum(parts, 0.0)
+    return np.asarray(np.maximum(parts, 0.0))
 
 
 class Place(NamedTuple):

@@ -547,7 +547,8 @@ SECTIONS = (
         "`benchmarks/results/curve_shapes.json`; again: `python -m benchmarks.curve_shapes "
         "PART --count COUNT`.",
         "The prices of the rule were chosen on this simulator, whose families it knows, on other "
-        "curves of it; the price of a jump, of two values, on these. A smooth deviation may be as likely as a jump, most over doubling sizes: "
+        "curves of it; the price of a jump, of two values, on these. A smooth deviation may be as "
+        "likely as a jump, most over doubling sizes: "
         "one may be a knee. All curves of others were looked at while the rule changed. "
         "One of them, of two MI50, showed that jumps stand just behind multiples of 8. "
         "Three logs are few loads.",

@@ -35,7 +35,7 @@ _LEAST_OF_STAIR = 2
 _USUAL_RANGE = math.log(2.5)  # of the logarithm of the noise around the usual one
 # of a jump of one shape, and what else pieces of their own cost, which explain more curves; less
 # where both have the same jumps, as pieces are nearer to the times beside them
-_PRICE_OF_FACTOR = -0.7
+_PRICE_OF_FACTOR = 0.0
 _SHARED = 15.0
 _SHARED_WHERE_ALIKE = 5.0
 _MOST_PLACES = 64  # at which a piece may begin

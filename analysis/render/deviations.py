@@ -99,7 +99,7 @@ def _fit_line(sizes: Floats, times: Floats) -> Floats:
     if parts.min() < 0:
         only = costs[:, parts.argmax()]
         parts[parts.argmax()] = only.sum() / (only @ only)
-    return np.maximum(parts, 0.0)
+    return np.asarray(np.maximum(parts, 0.0), np.float64)
 
 
 class Place(NamedTuple):

@@ -95,12 +95,11 @@ def _fit_line(sizes: Floats, times: Floats) -> Floats:
     below zero.
     """
     costs = np.column_stack([1 / times, sizes / times])
-    solved = np.linalg.lstsq(costs, np.ones(len(times)), rcond=None)
-    parts = np.asarray(solved[0], np.float64)
+    parts, *_ = np.linalg.lstsq(costs, np.ones(len(times)), rcond=None)
     if parts.min() < 0:
         only = costs[:, parts.argmax()]
         parts[parts.argmax()] = only.sum() / (only @ only)
-    return np.asarray(np.maximum(parts, 0.0))
+    return np.asarray(np.maximum(parts, 0.0), np.float64)
 
 
 class Place(NamedTuple):

@@ -16,6 +16,7 @@ from curvescope.analysis.decompose.slow_steps import SlowSteps
 from curvescope.analysis.decompose.terms import IDLE, KERNELS, Key
 from curvescope.analysis.diagnosis.explain import diagnose, explain
 from curvescope.analysis.render.cells import fit_finding
+from curvescope.analysis.render.deviations import _fit_line
 from curvescope.analysis.render.found import SURE, _describe_fixed_cost, find_all
 from curvescope.analysis.render.page import LINES, Page, _group
 from curvescope.analysis.render.summary import summarize
@@ -150,6 +151,12 @@ def test_a_size_with_nearly_the_most_samples_is_not_said_to_have_the_most():
     steps = timed_steps(lambda batch: batch, np.random.default_rng(0), noise=0.001)
     page = Page(summarize(diagnose(Recorded(steps))))
     assert page.text(80).splitlines()[0].endswith("Take batch 1: nearly the most samples/s")
+
+
+@ask_each(("times", "none"), [([1.0, 2.2, 4.9], 0), ([4.0, 2.0, 1.0], 1)])
+def test_no_part_of_the_line_of_costs_is_below_zero(times, none):
+    parts = _fit_line(np.array([1.0, 2.0, 4.0]), np.array(times))
+    assert parts[none] == 0.0 < parts[1 - none]
 
 
 def test_a_line_that_misses_by_more_than_the_fixed_cost_tells_none():

@@ -332,7 +332,7 @@ def shape_figures() -> Iterable[str]:
     )
     count = sum(_counts(kept["possible"]["noise"], "curves"))
     yield (
-        "Who knows every shape that the simulator draws, and claims 2 of 100 such smooth curves, "
+        "Who knows every shape that the simulator draws, and claims 2 of 100 smooth curves, "
         f"finds at most, of {count} jumps: {most}."
     )
     for table, rows in kept["tables"].items():

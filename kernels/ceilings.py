@@ -28,6 +28,8 @@ from .levels import memory_levels
 from .memory import KINDS, Memory
 from .mix import Mix
 from .peak import PeakRounds
+from .row_operators import KINDS as ROW_KINDS
+from .row_operators import RowOperator
 from .runner import Result
 from .sweeps import Sweep, single
 from .transfer import HOSTS, Transfer
@@ -74,6 +76,7 @@ def every_problem(streams: Backend, library: Backend) -> list[tuple[Backend, Swe
     problems += [
         (library, Experts(8, 1024, 1024, 1024, algorithm)) for algorithm in EXPERT_ALGORITHMS
     ]
+    problems += [(library, RowOperator(4096, 1024, kind)) for kind in ROW_KINDS]
     device = streams.describe()
     for level in memory_levels(device):
         problems += [(streams, Memory(kind, level.size_bytes)) for kind in KINDS]

@@ -25,6 +25,7 @@ from ..gemm import Gemm
 from ..launch import Launch
 from ..memory import SCALAR, Memory
 from ..problem import Array, Problem
+from ..row_operators import RowOperator
 from ..timers import CudaEvents, EventApi, PerfCounter, Run
 from ..transfer import Transfer
 from . import Backend, Prepared, PreparesItself, UnsupportedError, run_in_turn
@@ -34,6 +35,7 @@ from .torch_operators import (
     prepare_attention,
     prepare_experts,
     prepare_gemm,
+    prepare_rows,
 )
 
 
@@ -220,6 +222,7 @@ def _transfer(torch: Any, problem: Problem, tensors: list[Any], device: str) -> 
 _BUILDERS: dict[type, Callable[[Any, Problem, list[Any], str], Prepared]] = {
     Attention: prepare_attention,
     Experts: prepare_experts,
+    RowOperator: prepare_rows,
     Gemm: prepare_gemm,
     Conv: _conv,
     Memory: _memory,

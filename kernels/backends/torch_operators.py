@@ -1,4 +1,4 @@
-"""What the torch backend runs for matrix products, experts and attention."""
+"""What the torch backend runs for matrix products, experts, attention and operators over rows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..attention import Attention
 from ..experts import Experts
 from ..gemm import Gemm
 from ..problem import Array, Problem
+from ..row_operators import EPSILON, RowOperator
 from . import Prepared, UnsupportedError
 
 # First compute capability of each fused attention, and the precisions that it computes in: torch
@@ -189,3 +190,21 @@ def _bind_backward(
         return partial(call, *tensors, out, sums, seed, offset, None, *lengths, 0.0, causal)
     call = aten._scaled_dot_product_flash_attention_backward
     return partial(call, *tensors, out, sums, *lengths, 0.0, causal, seed, offset)
+
+
+def prepare_rows(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
+    """An operator over rows."""
+    assert isinstance(problem, RowOperator)
+    functions, width = torch.nn.functional, (problem.columns,)
+    if problem.kind == "embedding":
+        indices = torch.from_numpy(problem.indices()).to(device)
+        run = partial(functions.embedding, indices, *tensors)
+    elif problem.kind in ("layer_norm", "rms_norm"):
+        normalise = getattr(functions, problem.kind)
+        run = partial(normalise, *tensors, width, eps=EPSILON)
+    elif problem.kind == "softmax":
+        run = partial(torch.softmax, *tensors, 1)
+    else:
+        call = functions.silu if problem.kind == "silu" else getattr(torch, problem.kind)
+        run = partial(call, *tensors)
+    return Prepared(run, lambda: host_array(run()), f"torch {problem.kind}")

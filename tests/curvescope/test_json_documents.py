@@ -39,6 +39,7 @@ KINDS = {
         for name in (
             "attention",
             "experts",
+            "operators",
             "memory",
             "roof",
             "latency",

@@ -14,6 +14,7 @@ from curvescope.kernels.attention import Attention
 from curvescope.kernels.backends import UnsupportedError
 from curvescope.kernels.backends.torch_operators import prepare_attention, prepare_gemm
 from curvescope.kernels.gemm import Gemm
+from curvescope.kernels.row_operators import RowOperator
 
 from ..tables import ask_each
 
@@ -53,6 +54,21 @@ def test_a_wrong_gradient_is_found_in_any_of_the_three(monkeypatch, wrong, check
     assert not problem.error(operands, result).acceptable
     result[wrong] = np.nan
     assert not problem.error(operands, result).acceptable
+
+
+def test_operators_over_rows_by_hand():
+    x = np.array([[1.0, 3.0], [2.0, 2.0]])
+    np.testing.assert_allclose(
+        RowOperator(2, 2, "layer_norm", "fp64").reference((x,)), [[-1, 1], [0, 0]], atol=1e-4
+    )
+    np.testing.assert_allclose(
+        RowOperator(2, 2, "rms_norm", "fp64").reference((x,)), x / [[5**0.5], [2]], rtol=1e-4
+    )
+    np.testing.assert_allclose(RowOperator(2, 2, "softmax", "fp64").reference((x,))[1], [0.5, 0.5])
+    looked_up = RowOperator(3, 2, "embedding", "fp64")
+    (table,) = looked_up.operands(np.random.default_rng(0))
+    np.testing.assert_array_equal(looked_up.reference((table,)), table[[0, 7919, 15838]])
+    assert not looked_up.error((table,), np.roll(looked_up.reference((table,)), 1, 0)).acceptable
 
 
 class Torch:

@@ -129,6 +129,7 @@ def test_every_precision_and_every_level_is_asked_for():
         "Conv",
         "Attention",
         "Experts",
+        "RowOperator",
         "Memory",
         "Mix",
         "Latency",

@@ -12,6 +12,7 @@ from curvescope.kernels.launch import Launch
 from curvescope.kernels.memory import Memory
 from curvescope.kernels.mix import Mix
 from curvescope.kernels.peak import Peak, PeakRounds
+from curvescope.kernels.row_operators import RowOperator
 from curvescope.kernels.transfer import Transfer
 from curvescope.profiling.attribution.operation import Work
 
@@ -52,6 +53,7 @@ GROUPED = Conv(8, 4, 9, 7, 4, 3, 2, (2, 1), (1, 1), (1, 2), 2, "bwd_data", "nhwc
             "length",
             "attention bwd math 1x2x4x8 causal fp32 / attention bwd math 1x2x*x8 causal fp32",
         ),
+        (RowOperator(4, 8), "rows", "layer_norm 4x8 fp32 / layer_norm *x8 fp32"),
         (
             Memory("copy", 2400),
             "stride",
@@ -107,6 +109,11 @@ def test_labels(problem, axis, label):
         (Attention(1, 2, 4, 8, "math", causal=1), 2 * 2 * 2 * 10 * 8, 2 * 4 * 2 * 4 * 8),
         # five products for the two forward; four operands and the result, and three gradients
         (Attention(1, 2, 4, 8, "flash", 1, direction="bwd"), 5 * 2 * 2 * 10 * 8, 2 * 8 * 2 * 4 * 8),
+        (
+            RowOperator(100, 64, "embedding", "fp16"),
+            0,
+            2 * 2 * 100 * 64 + 8 * 100,
+        ),  # the rows that it reads
         # As STREAM counts: of 2400 bytes 300 elements of each of two arrays, 200 of three, 600 of
         # one
         (Memory("copy", 2400), 0, 2400),
@@ -158,6 +165,8 @@ ATTENTION = {"batch": 1, "heads": 1, "length": 8, "size": 8}
         (Attention, {**ATTENTION, "precision": "int8"}, "measured in fp64"),
         (Attention, {**ATTENTION, "heads": 0}, "at least 1"),
         (Attention, {**ATTENTION, "direction": "down"}, "choose from fwd"),
+        (RowOperator, {"rows": 8, "columns": 8, "kind": "sort"}, "choose from layer_norm"),
+        (RowOperator, {"rows": 8, "columns": 8, "precision": "tf32"}, "measured in fp64"),
         (Memory, {"kind": "swap", "size": 100}, "choose from copy"),
         (Memory, {"kind": "copy", "size": 7}, "at least one element"),
         (Memory, {"kind": "copy", "size": 100, "stride": 0}, "stride of 1"),

@@ -20,6 +20,7 @@ from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
 from curvescope.kernels.memory import KINDS as STREAMS
 from curvescope.kernels.memory import Memory
+from curvescope.kernels.row_operators import KINDS, RowOperator
 from curvescope.kernels.timers import CudaEvents
 from curvescope.profiling.hardware.host import last_level_cache_bytes
 
@@ -54,6 +55,7 @@ PROBLEMS = [
     *(Memory(kind, 12_012) for kind in STREAMS),
     Memory("triad", 120_000, 4),
     Launch("call"),
+    *(RowOperator(33, 65, kind, precision) for kind in KINDS for precision in ("fp32", "bf16")),
     *(
         Conv(2, 8, 9, 11, 16, 3, 2, (2, 1), (1, 0), (1, 2), 2, direction)
         for direction in DIRECTIONS

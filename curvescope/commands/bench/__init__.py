@@ -92,6 +92,12 @@ _ALL = (
         partial(problems.add_axes, precision="bf16", choices="fp32, fp16 or bf16"),
     ),
     Bench(
+        "operators",
+        "normalisation, softmax, elementwise work and embedding",
+        problems.operators,
+        partial(problems.add_axes, choices="fp64, fp32, fp16 or bf16"),
+    ),
+    Bench(
         "memory",
         "bandwidth of copy, scale, add, triad, read and write in every memory level",
         problems.memory,

@@ -30,8 +30,8 @@ class BenchSweep:
 
 @dataclass(frozen=True)
 class BenchDocument:
-    """Operators alone: `bench gemm`, `conv`, `attention`, `experts`, `memory`, `roof`, `latency`,
-    `launch`, `peak`, `all`.
+    """Operators alone: `bench gemm`, `conv`, `attention`, `experts`, `operators`, `memory`,
+    `roof`, `latency`, `launch`, `peak`, `all`.
     """
 
     method: Method  # how it was measured

@@ -94,6 +94,20 @@ def experts(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
     return span(Experts(8, 1024, 1024, 1024), axes, args.precision, "tokens")
 
 
+def operators(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
+    """Operators over the rows of a matrix: normalisation, softmax, elementwise work and embedding.
+
+    Axes: rows, columns, kind (layer_norm, rms_norm, softmax, add, mul, relu, silu, embedding).
+    `--axis kind=softmax --axis rows=256..65536` is a cost curve over the rows. They move memory:
+    read GB/s, which counts each operand once.
+    """
+    from ...kernels.row_operators import KINDS, RowOperator
+    from ...kernels.sweeps import span
+
+    axes = _with_all(args.axis, "kind", KINDS)
+    return span(RowOperator(8192, 1024), axes, args.precision, "rows")
+
+
 def memory(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
     """Memory traffic: copy, scale, add, triad, read and write at sizes from the first cache to
     DRAM.

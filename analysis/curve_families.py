@@ -106,13 +106,13 @@ def expect_jumps(x: Floats) -> Floats:
     return np.asarray(weights / weights.mean())
 
 
-def find_jumps(x: Floats, y: Floats, price: float) -> Shaped:
-    """The jumps of a curve of increasing sizes, each of which multiplies the likelihood by more
-    than exp(`price`) beyond its place being one of many.
+def find_jumps(x: Floats, y: Floats) -> Shaped:
+    """The jumps of a curve of increasing sizes, each of which is likelier than none beyond its
+    place being one of many.
     """
     grid = _grid(tuple(x.tolist()))
     search = _Search(np.log(y) - grid.logs, grid.prior)
-    prices = 2 * (price + math.log(len(x)) - np.log(expect_jumps(x)))
+    prices = 2 * (math.log(len(x)) - np.log(expect_jumps(x)))
     prices[[0, -1]] += 2 * _PRICE_OF_END
     smooth = _Deviations(np.log(x), search, prices.tolist())
     cuts = smooth.find_cuts()

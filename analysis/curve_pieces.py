@@ -33,9 +33,8 @@ _PRICE_OF_PLACE = 2.0
 _LEAST_STAIRS = 3  # edges, and on average sizes of each
 _LEAST_OF_STAIR = 2
 _USUAL_RANGE = math.log(2.5)  # of the logarithm of the noise around the usual one
-# of a jump of one shape, and what else pieces of their own cost, which explain more curves; less
-# where both have the same jumps, as pieces are nearer to the times beside them
-_PRICE_OF_FACTOR = 0.0
+# what pieces of their own cost beside one shape, as they explain more curves; less where both have
+# the same jumps, as pieces are nearer to the times beside them
 _SHARED = 15.0
 _SHARED_WHERE_ALIKE = 5.0
 _MOST_PLACES = 64  # at which a piece may begin
@@ -143,7 +142,7 @@ def fit_pieces(
         searched.append((cost, cuts, every))
     cost, cuts, every = min(searched, key=itemgetter(0))
     if errors is None:
-        shaped = find_jumps(x, y, _PRICE_OF_FACTOR)
+        shaped = find_jumps(x, y)
         own_cuts = places[cuts[1:-1]].tolist()
         is_alike = bool(shaped.cuts) and own_cuts == list(shaped.cuts)
         shared = _SHARED_WHERE_ALIKE if is_alike else _SHARED

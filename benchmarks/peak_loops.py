@@ -46,7 +46,9 @@ def count_loops(architecture: int, folder: Path) -> Iterator[list[str]]:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        rows = [row for one in ARCHITECTURES for row in count_loops(one, Path(folder))]
+        rows: list[list[str]] = []
+        for architecture in ARCHITECTURES:
+            rows += count_loops(architecture, Path(folder))
     keep("peak_loops", HEAD, rows)
     for row in rows:
         print(*row)

@@ -75,6 +75,7 @@ CAPTURED = {
 }
 KINDS = ("10 to 19", "20 to 64", "doubling")
 _SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.8)  # jumps that may be, where it is not known
+UNSEEN = range(90_101, 90_105)  # seeds of curves that were drawn once the rule stood
 Floats = np.ndarray
 
 
@@ -163,6 +164,17 @@ def count_found(
     return {"share": share, "noise": noise, "by_sizes": by_sizes}
 
 
+def count_unseen(count: int) -> dict[str, int]:
+    """Both counts, of curves that nobody saw while the rule changed."""
+    totals: Counter[str] = Counter()
+    each = count // len(UNSEEN)
+    for seed in UNSEEN:
+        null, jump = count_claims(each, seed), count_found(each, 200 + seed)
+        totals.update(smooth=each, claims=null["claims"], jumps=each)
+        totals.update(found=sum(row["found"] for row in jump["by_sizes"].values()))
+    return dict(totals)
+
+
 @lru_cache(maxsize=2)
 def list_smooth(every: tuple[float, ...]) -> tuple[Floats, Floats]:
     """What `draw_smooth` may draw over sizes, on a fine grid: logarithms of times and of shares."""
@@ -216,7 +228,6 @@ def count_possible(count: int, seed: int = 3, share: float = 0.2) -> dict[str, o
     """
     known = {
         "noise and size of the jump": ([share], 0.03),
-        "noise": (_SHARES, 0.03),
         "neither": (_SHARES, None),
     }
     random = np.random.default_rng(seed)
@@ -425,6 +436,7 @@ PARTS: dict[str, Callable[[int], object]] = {
     "null": count_claims,
     "null_other": lambda count: count_claims(count, 502, draw_other),
     "jump": count_found,
+    "unseen": count_unseen,
     "possible": count_possible,
     "tables": lambda _: score_tables(),
     "lists": lambda _: compare_lists(),

@@ -325,12 +325,18 @@ def shape_figures() -> Iterable[str]:
         f"A jump of 20 % at a noise of 3 % is found at its place in **{_share(found, curves)}** "
         f"curves; by sizes in {by_sizes}."
     )
+    unseen = kept["unseen"]
+    yield (
+        "On curves that nobody saw while the rule changed, it claims something of "
+        f"{_share(unseen['claims'], unseen['smooth'])} smooth curves, and finds the jump in "
+        f"{_share(unseen['found'], unseen['jumps'])}."
+    )
     most = "; ".join(
         f"knowing {name} {100 * sum(_counts(rows, 'found')) / sum(_counts(rows, 'curves')):.1f} %, "
         f"doubling sizes {100 * rows['doubling']['found'] / rows['doubling']['curves']:.0f} %"
         for name, rows in kept["possible"].items()
     )
-    count = sum(_counts(kept["possible"]["noise"], "curves"))
+    count = sum(_counts(kept["possible"]["neither"], "curves"))
     yield (
         "Who knows every shape that the simulator draws, and claims 2 of 100 smooth curves, "
         f"finds at most, of {count} jumps: {most}."

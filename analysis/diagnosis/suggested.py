@@ -31,6 +31,7 @@ from ..causes.single_profile import (
     ProfiledStep,
     Suggestion,
 )
+from ..causes.totals import CauseTotal
 from ..decompose.breakdown import Breakdown, break_down_recording
 from ..decompose.communication import communication
 from ..decompose.exclusive import share_by_layer_ns
@@ -155,7 +156,9 @@ def suggest_beside(
         advice = advise(recording, facts)
     except CurvescopeError:
         return None
-    totals = [total for each in diagnosis.all_explanations for total in each.causes]
+    totals: list[CauseTotal] = []
+    for explanation in diagnosis.all_explanations:
+        totals += explanation.causes
     claimed = {total.cause for total in totals}
     if all(total.verdict == Verdict.UNTESTED for total in totals if total.cause == host.HOST_BOUND):
         claimed.discard(host.HOST_BOUND)

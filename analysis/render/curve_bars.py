@@ -16,13 +16,7 @@ from ...profiling.recording.store import STEP
 from ..decompose.curve import Point
 from ..decompose.functionals import Condition
 from ..decompose.statistics import Estimate
-from .cells import (
-    Column,
-    at_left,
-    at_right,
-    bar,
-    cut,
-)
+from .cells import Column, at_left, at_right, bar, cut
 from .deviations import cost_line, is_known, off_by
 from .found import say_share
 from .summary import Summary
@@ -41,7 +35,7 @@ class CurveBars:
     summary: Summary
 
     def lines(self, width: int, most: int, listed: int) -> list[Text]:
-        """The sizes as bars, with the numbers of the first `listed` findings beside their sizes."""
+        """The sizes as bars, with the numbers of the first `listed` findings at each size."""
         curve, axis = self.summary.diagnosis.curve, self.summary.diagnosis.axis
         marks = self._marks(listed)
         points = self._choose_points(most, listed)
@@ -78,7 +72,9 @@ class CurveBars:
     def list_points(self, listed: int) -> list[Point]:
         """The measured sizes, and probed ones that the first findings name."""
         curve, probes = self.summary.diagnosis.curve, self.summary.diagnosis.probe_times
-        named = {size for entry in self.summary.entries[:listed] for size in entry.beside}
+        named: set[Condition] = set()
+        for entry in self.summary.entries[:listed]:
+            named.update(entry.beside)
         added = []
         for size in named.intersection(probes).difference(curve.conditions):
             times_ms = probes[size]

@@ -39,13 +39,13 @@ from .curve_bars import CurveBars
 from .deviations import cost_line
 from .found import CONFIRMED, NOISY, NOT_PROVEN, Found
 from .notes import list_notes
-from .summary import Summary
+from .summary import LEAST_FOUND, Summary
 from .terminal import PROSE_WIDTH
 from .words import dim
 
 LINES = 23  # of a terminal of 24, whose last one is the prompt
 _LEAST_WIDTH, _MOST_WIDTH = 60, 120
-_MOST_FOUND, _LEAST_FOUND = 5, 3
+_MOST_FOUND = 5
 _LEAST_SIZES = 6  # lines of the curve, where there are more
 _GROUPS = 4
 _LEAST_PRINTED = 0.005  # of a group, which would be printed as 0 %
@@ -98,11 +98,11 @@ class Page:
             rest -= len(time[:-1])
             time = time[-1:]  # of the largest size alone
         while over() > 0 and sizes > _LEAST_SIZES:
-            if entry_lines > _LEAST_FOUND + 1 and sizes <= 9:
+            if entry_lines > LEAST_FOUND + 1 and sizes <= 9:
                 entry_lines -= 1
             else:
                 sizes -= 1
-        spare = max(entry_lines - _LEAST_FOUND - 1, 0)
+        spare = max(entry_lines - LEAST_FOUND - 1, 0)
         entry_lines -= min(max(over(), 0), spare)
         listed = entry_lines - 1
         entries = self._list_entries(width, listed) + doing

@@ -77,7 +77,8 @@ def show_sizes(document: SizesDocument, curve: TimedCurve, axis: Axis, *, unifor
         if listed.count in _SHOWN or listed is document.lists[-1]:
             mean = number(listed.mean_ms)
             sizes = Text(_join(listed.sizes))
-            rows.add_row(str(listed.count), mean, f"{round(listed.padding, 3) + 0.0:.1%}", sizes)
+            padding = round(listed.padding, 3) + 0.0  # -0.0 becomes 0.0
+            rows.add_row(str(listed.count), mean, f"{padding:.1%}", sizes)
     terminal.print_below(console, rows)
     console.print(Text(noise_sentence(curve), "dim"))
     terminal.print_below(console, Text("Options that set the last list:"))

@@ -27,7 +27,7 @@ from .words import begin_sentence, join_texts, list_values
 
 _NAMED = 3  # slow sizes in the verdict
 _NEARLY = 0.995  # of the most samples a second, which would be printed as 100 %
-_FIRST = 3  # findings, one of which may have the change to make
+LEAST_FOUND = 3  # findings that every page lists; the change to make is of one of them
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Summary:
 
     def find_remedy(self) -> tuple[int, Remedy] | None:
         """The first measured remedy, with the number of its finding."""
-        for index, entry in enumerate(self.entries[:_FIRST], 1):
+        for index, entry in enumerate(self.entries[:LEAST_FOUND], 1):
             for answer in entry.answers[:1]:
                 if answer.remedy is not None:
                     return index, answer.remedy
